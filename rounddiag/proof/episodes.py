@@ -305,8 +305,8 @@ def _episode_of(samples: Samples, number: int) -> Episode:
             for shot, span in zip(whole.shots, whole.spans, strict=False)
             if begin <= span[0] < stop
         ]
-        kept = [ids[at] for at in range(begin, stop) if at not in inside]
-        observations.append(Observation(tuple(kept), tuple(shots)))
+        shown = [ids[at] for at in range(begin, stop) if at not in inside]
+        observations.append(Observation(tuple(shown), tuple(shots)))
     names = samples.batch.sample_ids
     return Episode(
         f"sample {number}" if names is None else names[number], tuple(observations)

@@ -202,7 +202,7 @@ def compare_images(flight: Flight, readings: Readings) -> Line:
     if not seen:
         why = readings.unread or "the server does not return the ids of prompts"
         return untested("images", why)
-    wrong = [found for reading in seen for found in _wrong_pictures(flight, reading)]
+    wrong = [fault for reading in seen for fault in _wrong_pictures(flight, reading)]
     number = sum(len(reading.shots) for reading in seen)
     if not wrong:
         sizes = {shot.size for reading in seen for shot in reading.shots}
@@ -229,21 +229,21 @@ def _wrong_pictures(flight: Flight, reading: Reading) -> Iterator[tuple[str, str
     side = _pixels_of_a_token(flight.engine)
     for index, shot in enumerate(reading.shots):
         need, grid = eyes.grid_of(shot)
-        there = next(have)
-        if there == need:
+        present = next(have)
+        if present == need:
             continue
         width, height = shot.size
         shape = f", grid {' x '.join(map(str, grid))}" if grid else ""
         size = f"picture {index} ({width} x {height} pixels{shape})"
-        text = f"{need} image tokens expected, {there} read"
-        if there and side:
-            text += f": a picture of {there * side:,} pixels, not {need * side:,}"
+        text = f"{need} image tokens expected, {present} read"
+        if present and side:
+            text += f": a picture of {present * side:,} pixels, not {need * side:,}"
         yield f"{reading.where}, {size}", text
 
 
-def _grey(one: Trajectory, samples: Samples) -> Request:
+def _grey(trajectory: Trajectory, samples: Samples) -> Request:
     del samples
-    whole = Request.of_sample(one)
+    whole = Request.of_sample(trajectory)
     shown = tuple(replace(picture, look="grey") for picture in whole.pictures)
     return replace(whole, pictures=shown)
 
@@ -260,7 +260,7 @@ GREY = Hypothesis(
 def _compare_looks(flight: Flight, same: str) -> Line:
     """Show grey pictures: a server that sees them moves as the model does."""
     blind: list[str] = []
-    least = np.inf
+    weakest = np.inf
     for sample, played in enumerate(flight.played):
         if not played.rounds[-1].shots:
             continue
@@ -273,7 +273,7 @@ def _compare_looks(flight: Flight, same: str) -> Line:
             why = f"{same}; whether it sees them could not be tested: {error!s:.200}"
             return Line(check="images", result="passes", value=0, limit=0, why=why)
         share = float(moved @ wanted / max(float(wanted @ wanted), 1e-12))
-        least = min(least, share)
+        weakest = min(weakest, share)
         if share < _HALF:
             blind.append(
                 f"{played.episode.name}: grey pictures move the model by"
@@ -281,7 +281,7 @@ def _compare_looks(flight: Flight, same: str) -> Line:
                 f" {np.abs(moved).mean():.2g}"
             )
     if not blind:
-        why = f"{same}; grey ones move the server {least:.0%} as far as the model"
+        why = f"{same}; grey ones move the server {weakest:.0%} as far as the model"
         return Line(check="images", result="passes", value=0, limit=0, why=why)
     return Line(
         check="images",

@@ -65,8 +65,8 @@ def join_inputs(first: TrainerInputs, second: TrainerInputs) -> TrainerInputs:
 
 def score_alone(function: Callable[..., Any], inputs: TrainerInputs) -> Array:
     """Return the function's log-prob of each id; of the first it is not read."""
-    found = function(inputs.ids, inputs.images, inputs.positions)
-    values = np.asarray(found, dtype=np.float64)
+    answer = function(inputs.ids, inputs.images, inputs.positions)
+    values = np.asarray(answer, dtype=np.float64)
     if values.shape != (len(inputs.ids),):
         raise BatchError.build(
             key="scorer",
@@ -115,10 +115,10 @@ def run_command(command: str, folder: Path) -> None:
         raise _command_error(command, f"{done.returncode}: {said}")
 
 
-def _command_error(command: str, found: str) -> LoadError:
+def _command_error(command: str, result: str) -> LoadError:
     return LoadError.build(
         expected=f"the command {command!r} to end with 0",
-        found=found,
+        found=result,
         advice="It gets a folder as its last argument.",
     )
 

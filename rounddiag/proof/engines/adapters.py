@@ -71,8 +71,9 @@ class Adapter:
     def _hook(self, update: Update) -> Any:  # noqa: ANN401 torch's own type
         def add(layer: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:  # noqa: ANN401 linear
             like = layer.weight
-            found = inputs[0].to(like.dtype) @ update.down.to(like).T
-            return output + self.factor * update.scale * (found @ update.up.to(like).T)
+            lowered = inputs[0].to(like.dtype) @ update.down.to(like).T
+            raised = lowered @ update.up.to(like).T
+            return output + self.factor * update.scale * raised
 
         return add
 
@@ -110,8 +111,8 @@ def open_adapter(folder: str, model: Any) -> Adapter:  # noqa: ANN401 of transfo
                 folder, "two matrices for layers of the model", name
             ) from error
         if not isinstance(layer, torch.nn.Linear) or layer.weight.shape != shape:
-            found = f"{name}, of {shape[0]} x {shape[1]}"
-            raise _error(folder, "the shapes of the model's linear layers", found)
+            content = f"{name}, of {shape[0]} x {shape[1]}"
+            raise _error(folder, "the shapes of the model's linear layers", content)
         updates[name] = Update(pair["A"], pair["B"], _scale(config, name, pair["A"]))
     return Adapter(folder, updates)
 
@@ -122,8 +123,8 @@ def _refuse_others(folder: str, config: Mapping[str, Any]) -> None:
             raise _error(folder, f"an adapter with {name}={off}", f"{config[name]!r}")
     for pattern, value in (config.get("alpha_pattern") or {}).items():
         if type(value) not in (int, float):
-            found = f"{value!r:.80} for {pattern!r:.80}"
-            raise _error(folder, "numbers in `alpha_pattern`", found)
+            content = f"{value!r:.80} for {pattern!r:.80}"
+            raise _error(folder, "numbers in `alpha_pattern`", content)
     if config.get("peft_type", "LORA") != "LORA":
         raise _error(folder, "an adapter of type LORA", repr(config["peft_type"]))
 
@@ -138,11 +139,11 @@ def _scale(config: Mapping[str, Any], name: str, down: Tensor) -> float:
     return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
-def _error(folder: str, expected: str, found: str) -> LoadError:
+def _error(folder: str, expected: str, content: str) -> LoadError:
     return LoadError.build(
         file=folder,
         expected=expected,
-        found=found,
+        found=content,
         advice="Merge the adapter into the model with peft, and pass the merged folders"
         " as the engine and as `checkpoints=`.",
     )

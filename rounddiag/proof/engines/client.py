@@ -136,14 +136,14 @@ class Host:
                 if len(text) > 10 * _SHOWN:
                     break
         words = " ".join(text.decode("utf-8", "replace").split())[:_SHOWN]
-        found = StatusError.build(
+        error = StatusError.build(
             file=self.url + path,
             expected="an answer",
             found=f"HTTP {answer.status_code}: {words}".rstrip(" .:"),
             advice=_ADVICE.get(answer.status_code, "See the server's log."),
         )
-        found.status = answer.status_code
-        return found
+        error.status = answer.status_code
+        return error
 
     def _silence(self, path: str) -> ServerError:
         return self._error(
@@ -161,9 +161,11 @@ class Host:
             "Check the address, and that the server is up.",
         )
 
-    def _error(self, path: str, expected: str, found: str, advice: str) -> ServerError:
+    def _error(
+        self, path: str, expected: str, content: str, advice: str
+    ) -> ServerError:
         return ServerError.build(
-            file=self.url + path, expected=expected, found=found, advice=advice
+            file=self.url + path, expected=expected, found=content, advice=advice
         )
 
 
@@ -189,9 +191,9 @@ class _Deadline:
 
     def _end(self) -> None:
         self.is_over = True
-        for one in self._sockets:
+        for connection in self._sockets:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _require_httpx() -> Any:  # noqa: ANN401 a module

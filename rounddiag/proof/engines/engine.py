@@ -47,8 +47,8 @@ class Readout:
         if not processors:
             return self._plain[0]
         logits, columns, seen = self._kept
-        found = chosen_log_probs(logits, columns, seen, processors)
-        values: Array = found.double().numpy()
+        chosen = chosen_log_probs(logits, columns, seen, processors)
+        values: Array = chosen.double().numpy()
         return values
 
     def spread(self) -> Array:
@@ -74,8 +74,8 @@ class Readout:
                 [own - total, ((1 - chance).square() + others).sqrt()], -1
             )
 
-        found = self._by_chunks(compute).double().numpy()
-        return found[:, 0], found[:, 1]
+        columns = self._by_chunks(compute).double().numpy()
+        return columns[:, 0], columns[:, 1]
 
     @cached_property
     def _kept(self) -> tuple[Tensor, Tensor, Seen]:
@@ -107,8 +107,8 @@ class Readout:
             means = torch.where(counts > 0, sums / counts.clamp(min=1), -torch.inf)
             return torch.cat([own, others.values, means, counts.log()], -1)
 
-        found = self._by_chunks(compute)
-        logits, counts = found.split([found.shape[-1] - _BINS - 1, _BINS + 1], -1)
+        columns = self._by_chunks(compute)
+        logits, counts = columns.split([columns.shape[-1] - _BINS - 1, _BINS + 1], -1)
         weights = torch.zeros_like(logits)
         weights[:, number + _TOP :] = counts.clamp(min=0)
         seen = Seen(
@@ -131,8 +131,8 @@ class Readout:
                 if not is_out_of_memory(error):
                     raise
                 if size <= _LEAST_CHUNK:
-                    what = f"the logits of {size} tokens"
-                    raise memory_error(what) from error
+                    work = f"the logits of {size} tokens"
+                    raise memory_error(work) from error
                 size = max(size // 4, _LEAST_CHUNK)
                 continue
             begin += size
@@ -148,10 +148,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def memory_error(what: str) -> LoadError:
+def memory_error(work: str) -> LoadError:
     """Return the error that says what does not fit, and what to do."""
     return LoadError.build(
-        expected=f"memory for {what}",
+        expected=f"memory for {work}",
         found="too little",
         advice='Choose shorter samples, pass `device="cpu"`, or score on a larger'
         " machine: see `rounddiag.export_rescore`.",
@@ -171,7 +171,7 @@ class Engine(Protocol):
         """What hypotheses may ask of it."""
         ...
 
-    def prepare(self, one: Trajectory) -> Trajectory:
+    def prepare(self, trajectory: Trajectory) -> Trajectory:
         """Find the image tokens of a sample."""
         ...
 

@@ -57,29 +57,29 @@ class Eyes:
     def image_token(self) -> int:
         """The id that stands for pictures; -1, which no token has, in a text model."""
         config = self.model.config
-        found = getattr(config, "image_token_id", None)
-        found = getattr(config, "image_token_index", None) if found is None else found
-        return -1 if found is None else int(found)
+        token = getattr(config, "image_token_id", None)
+        token = getattr(config, "image_token_index", None) if token is None else token
+        return -1 if token is None else int(token)
 
     @property
     def has_grids(self) -> bool:
         """Whether pictures have as many tokens as they are large."""
         return hasattr(self.model.base_model, "get_rope_index")
 
-    def prepare(self, one: Trajectory) -> Trajectory:
+    def prepare(self, trajectory: Trajectory) -> Trajectory:
         """Find the image tokens of the pictures of a sample."""
         if self.image_token < 0 or self.processor is None:
-            return one
-        refuse_written(one, self.image_token)
-        one = without_last_run(one, self.image_token)
-        return replace(one, spans=self._spans(one), markers=self.markers)
+            return trajectory
+        refuse_written(trajectory, self.image_token)
+        trajectory = without_last_run(trajectory, self.image_token)
+        return replace(trajectory, spans=self._spans(trajectory), markers=self.markers)
 
-    def _spans(self, one: Trajectory) -> tuple[tuple[int, int], ...]:
+    def _spans(self, trajectory: Trajectory) -> tuple[tuple[int, int], ...]:
         """Give each picture its image tokens, in order."""
-        at = (one.ids == self.image_token).nonzero()[:, 0]
+        at = (trajectory.ids == self.image_token).nonzero()[:, 0]
         spans = []
         used = 0
-        for index, shot in enumerate(one.shots):
+        for index, shot in enumerate(trajectory.shots):
             if used == len(at):
                 break  # pictures after the last token, such as those of a cut response
             need = self._process(shot, "seen").num_tokens
@@ -89,7 +89,7 @@ class Eyes:
                 room = _run_length(at[used:])
                 raise BatchError.build(
                     expected=f"{need} image tokens for picture {index} of sample"
-                    f" {one.sample}, of {shot.size[0]} x {shot.size[1]} pixels",
+                    f" {trajectory.sample}, of {shot.size[0]} x {shot.size[1]} pixels",
                     found=f"{room}",
                     advice="The engines saw it at another size: save pictures as the"
                     " processor got them, with the processor's limits.",
@@ -99,8 +99,8 @@ class Eyes:
         if used < len(at):
             raise BatchError.build(
                 expected=f"pictures for all {len(at)} image tokens of sample"
-                f" {one.sample}",
-                found=f"{len(one.shots)} pictures with {used}",
+                f" {trajectory.sample}",
+                found=f"{len(trajectory.shots)} pictures with {used}",
                 advice="Save the pictures of this sample, or choose samples that have"
                 " them.",
             )
@@ -108,7 +108,7 @@ class Eyes:
 
     def whole_sizes(self, request: Request, samples: Samples) -> list[int]:
         """Return how many image tokens the pictures of a request have by their size."""
-        return [self.count_tokens(one, samples) for one in request.pictures]
+        return [self.count_tokens(picture, samples) for picture in request.pictures]
 
     def sizes(self, request: Request, samples: Samples) -> list[int]:
         """Return how many image tokens each picture has among the ids of a request."""
@@ -116,7 +116,8 @@ class Eyes:
         whole = self.whole_sizes(request, samples)
         if number == sum(whole):
             return whole
-        if number == len(whole) and all(one.look == "pad" for one in request.pictures):
+        looks = {picture.look for picture in request.pictures}
+        if number == len(whole) and looks <= {"pad"}:
             return [1] * number
         raise BatchError.build(
             expected=f"{sum(whole)} image tokens for {len(whole)} pictures",
@@ -138,19 +139,19 @@ class Eyes:
 
     def grids(self, request: Request, samples: Samples) -> Tensor:
         """Return the patches of each picture: in time, height and width."""
-        shown = [self._pixels_of(one, samples) for one in request.pictures]
-        return torch.cat([one.values["image_grid_thw"] for one in shown])
+        shown = [self._pixels_of(picture, samples) for picture in request.pictures]
+        return torch.cat([pixels.values["image_grid_thw"] for pixels in shown])
 
     def _pixels_of(self, picture: Picture, samples: Samples) -> _Pixels:
         look = "seen" if picture.look in {"pad", "zeros"} else picture.look
-        one = samples[picture.sample]
+        trajectory = samples[picture.sample]
         limits = (0, picture.most)
         if picture.scale != 1:
-            start, stop = one.spans[picture.index]
+            start, stop = trajectory.spans[picture.index]
             vision = self.model.config.vision_config
             side = self.processor.patch_size * vision.spatial_merge_size
             limits = (round((stop - start) * side**2 * picture.scale),) * 2
-        return self._process(one.shots[picture.index], look, limits)
+        return self._process(trajectory.shots[picture.index], look, limits)
 
     def grid_of(self, shot: Screenshot) -> tuple[int, tuple[int, ...]]:
         """Return how many image tokens a picture has, and its grid of patches.
@@ -232,17 +233,18 @@ class Eyes:
         """Return what the model is called with, for equal rows of a request."""
         config = self.model.config
         if config.model_type == _LLAMA:
-            shown = [self._pixels_of(one, samples).values for one in request.pictures]
+            pixels = [self._pixels_of(each, samples) for each in request.pictures]
+            shown = [each.values for each in pixels]
             tiles = config.vision_config.max_num_tiles
-            token = self.image_token
-            found = _cross_attention(request, token, shown, tiles)
-            return {name: one.to(self.model.device) for name, one in found.items()}
+            inputs = _cross_attention(request, self.image_token, shown, tiles)
+            device = self.model.device
+            return {name: values.to(device) for name, values in inputs.items()}
         sizes = self.sizes(request, samples)
         encoded = rows * [
             self._encode(picture, size, request.setting, samples)
             for picture, size in zip(request.pictures, sizes, strict=True)
         ]
-        features = tuple(one[0] for one in encoded)
+        features = tuple(of_picture for of_picture, _ in encoded)
         # Families with grids take one entry for each picture, others all in one.
         outputs = SimpleNamespace(
             pooler_output=features if self.has_grids else torch.cat(features)
@@ -250,7 +252,7 @@ class Eyes:
         levels = getattr(config.vision_config, "deepstack_visual_indexes", None) or ()
         if levels:
             outputs.deepstack_features = [
-                tuple(_level(one, level) for one in encoded)
+                tuple(_level(picture, level) for picture in encoded)
                 for level in range(len(levels))
             ]
         arguments: dict[str, Any] = {"mm_encoder_outputs": {"image": outputs}}
@@ -301,8 +303,8 @@ class Eyes:
         self._features.clear()
 
 
-def _level(found: tuple[Tensor, tuple[Tensor, ...]], level: int) -> Tensor:
-    features, deep = found
+def _level(encoded: tuple[Tensor, tuple[Tensor, ...]], level: int) -> Tensor:
+    features, deep = encoded
     return deep[level] if deep else torch.zeros_like(features)
 
 
@@ -329,7 +331,7 @@ def _cross_attention(
         get_cross_attention_token_mask,
     )
 
-    looks = {one.look for one in request.pictures}
+    looks = {picture.look for picture in request.pictures}
     if looks == {"pad"}:
         return {}
     if looks & {"pad", "zeros"}:
@@ -341,10 +343,10 @@ def _cross_attention(
     ids = request.ids.tolist()
     mask = convert_sparse_cross_attention_mask_to_dense(
         [get_cross_attention_token_mask(ids, token)],
-        [[one["num_tiles"][0][0] for one in shown]],
+        [[values["num_tiles"][0][0] for values in shown]],
         max_tiles,
         len(ids),
     )
     names = ("pixel_values", "aspect_ratio_ids", "aspect_ratio_mask")
-    found = {name: torch.cat([one[name] for one in shown], 1) for name in names}
-    return {**found, "cross_attention_mask": torch.from_numpy(mask)}
+    inputs = {name: torch.cat([each[name] for each in shown], 1) for name in names}
+    return {**inputs, "cross_attention_mask": torch.from_numpy(mask)}

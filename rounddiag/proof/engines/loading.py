@@ -83,11 +83,11 @@ def _require_folder(name: str) -> None:
             if file.suffix in _OPENED:
                 inside(path, file.name)
     else:
-        found = "a folder without one" if path.is_dir() else "a file"
+        content = "a folder without one" if path.is_dir() else "a file"
         raise LoadError.build(
             file=name,
             expected="a folder with `config.json`, as `save_pretrained` writes it",
-            found=found if path.exists() else "no such folder",
+            found=content if path.exists() else "no such folder",
             advice="Pass the folder of the checkpoint of this step.",
         )
 
@@ -95,13 +95,13 @@ def _require_folder(name: str) -> None:
 def _refuse_partial(name: str, report: dict[str, Any]) -> None:
     """Refuse weights that are not there: transformers fills them at random."""
     missing = sorted(map(str, report.get("missing_keys") or ()))
-    other = sorted(str(one[0]) for one in report.get("mismatched_keys") or ())
-    for names, what in ((missing, "lacks"), (other, "has in other shapes")):
+    other = sorted(str(name) for name, *_ in report.get("mismatched_keys") or ())
+    for names, lack in ((missing, "lacks"), (other, "has in other shapes")):
         if names:
             raise LoadError.build(
                 file=name,
                 expected="all weights of the model",
-                found=f"a checkpoint that {what} {join_names(names, len(names))}",
+                found=f"a checkpoint that {lack} {join_names(names, len(names))}",
                 advice="Pass a complete checkpoint, as `save_pretrained` writes it.",
             )
 
@@ -131,8 +131,8 @@ def _device(device: str) -> torch.device:
 def _dtype(dtype: str, name: str, device: torch.device) -> torch.dtype:
     """Return a dtype; float32 for `auto` where twice the weights fit the device."""
     if dtype != "auto":
-        found: torch.dtype = getattr(torch, dtype)
-        return found
+        named: torch.dtype = getattr(torch, dtype)
+        return named
     folder = Path(name)
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     if device.type == "cuda":

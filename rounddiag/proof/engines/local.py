@@ -110,38 +110,38 @@ class LocalEngine:
 
     def beside(self, name: str | None = None, **options: Any) -> LocalEngine:  # noqa: ANN401 of `open`
         """Load the same model again, with another dtype or from another folder."""
-        found = LocalEngine.open(
+        engine = LocalEngine.open(
             name or self.name,
             device=str(self.model.device),
             trust_remote_code=self.trust_remote_code,
             **options,
         )
-        if name is not None and found.vocabulary != self.vocabulary:
+        if name is not None and engine.vocabulary != self.vocabulary:
             raise LoadError.build(
                 file=name,
                 expected=f"a model of {self.vocabulary} ids, as {self.name}",
-                found=f"{found.vocabulary}",
+                found=f"{engine.vocabulary}",
                 advice="Pass checkpoints of the same model.",
             )
-        found.eyes.pixels = self.eyes.pixels  # the same processor
-        return found
+        engine.eyes.pixels = self.eyes.pixels  # the same processor
+        return engine
 
     def adapted(self, adapter: Adapter | None) -> LocalEngine:
         """Return the same model with another adapter, or none; nothing is copied."""
-        found = replace(self, adapter=adapter, _passes=KeptPasses())
-        found.eyes.pixels = self.eyes.pixels
-        return found
+        engine = replace(self, adapter=adapter, _passes=KeptPasses())
+        engine.eyes.pixels = self.eyes.pixels
+        return engine
 
-    def prepare(self, one: Trajectory) -> Trajectory:
+    def prepare(self, trajectory: Trajectory) -> Trajectory:
         """Check the ids of a sample, and find the image tokens of its pictures."""
-        highest = int(one.ids.max()) if len(one.ids) else 0
+        highest = int(trajectory.ids.max()) if len(trajectory.ids) else 0
         if highest >= self.vocabulary:
             raise BatchError.build(
                 expected=f"ids below {self.vocabulary}, the vocabulary of {self.name}",
-                found=f"id {highest} in sample {one.sample}",
+                found=f"id {highest} in sample {trajectory.sample}",
                 advice="Pass the model that the batch was sampled with.",
             )
-        return self.eyes.prepare(one)
+        return self.eyes.prepare(trajectory)
 
     def count_tokens(self, picture: Picture, samples: Samples) -> int:
         """Return how many image tokens a picture has."""
@@ -185,8 +185,8 @@ class LocalEngine:
                     raise
                 hidden = [self._run(request, samples) for request in requests]
         return [
-            self._readout(request, samples, one)
-            for request, one in zip(requests, hidden, strict=True)
+            self._readout(request, samples, row)
+            for request, row in zip(requests, hidden, strict=True)
         ]
 
     def _run_rows(self, requests: Sequence[Request], samples: Samples) -> list[Tensor]:
@@ -205,7 +205,7 @@ class LocalEngine:
         rest = rest_of(first, begins, size)
         rows = torch.stack(places, 1)[..., size:]
         hidden = self._forward(rest, samples, rows, cache)
-        return [torch.cat([known.hidden[:size], one]) for one in hidden]
+        return [torch.cat([known.hidden[:size], row]) for row in hidden]
 
     def _readout(self, request: Request, samples: Samples, hidden: Tensor) -> Readout:
         at = request.wanted
@@ -239,8 +239,8 @@ class LocalEngine:
                 if not is_out_of_memory(error):
                     raise
                 if is_last:
-                    what = f"a pass of {len(request.ids):,} tokens"
-                    raise memory_error(what) from error
+                    work = f"a pass of {len(request.ids):,} tokens"
+                    raise memory_error(work) from error
             self.forget()
             if self.model.device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -312,20 +312,22 @@ def _unchanged(model: Any) -> AbstractContextManager[None]:  # noqa: ANN401 of t
     return nullcontext()
 
 
-def _cache(found: Layers, kept: Mapping[int, Any] | None = None, size: int = 0) -> Any:  # noqa: ANN401 of transformers
+def _cache(
+    filled: Layers, earlier: Mapping[int, Any] | None = None, size: int = 0
+) -> Any:  # noqa: ANN401 of transformers
     """Return a cache that notes the keys and values of each layer of one pass.
 
-    The first `size` of them are taken of `kept`.
+    The first `size` of them are taken of `earlier`.
     """
     from transformers import DynamicCache
 
     cache: Any = DynamicCache()
 
     def update(keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> Any:  # noqa: ANN401 of the base
-        found[layer] = keys, values
-        if kept is None:
+        filled[layer] = keys, values
+        if earlier is None:
             return keys, values
-        pairs = zip(kept[layer], (keys, values), strict=True)
+        pairs = zip(earlier[layer], (keys, values), strict=True)
         return tuple(
             torch.cat([old[:, :, :size].to(new), new[:, :, size:]], 2)
             for old, new in pairs

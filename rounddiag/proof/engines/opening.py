@@ -85,20 +85,20 @@ class FunctionEngine:
         """Nothing but ids."""
         return frozenset()
 
-    def prepare(self, one: Trajectory) -> Trajectory:
+    def prepare(self, trajectory: Trajectory) -> Trajectory:
         """Return a sample of text."""
-        if one.shots:
+        if trajectory.shots:
             raise BatchError.build(
                 expected="a sample of text, to score with a function",
-                found=f"{len(one.shots)} pictures in sample {one.sample}",
+                found=f"{len(trajectory.shots)} pictures in sample {trajectory.sample}",
                 advice="Pass the folder of the model.",
             )
-        return one
+        return trajectory
 
     def score(self, requests: Sequence[Request], samples: Samples) -> list[Array]:
         """Return the log-probs of the scored tokens of each request, in nats."""
         del samples
-        found = []
+        scores = []
         for request in requests:
             ids = request.ids.tolist()
             values = np.asarray(self.function(ids, []), dtype=np.float64)
@@ -108,5 +108,5 @@ class FunctionEngine:
                     found=f"shape {values.shape}",
                     advice="Return any number for the first id; it is not read.",
                 )
-            found.append(values[request.wanted.numpy()])
-        return found
+            scores.append(values[request.wanted.numpy()])
+        return scores

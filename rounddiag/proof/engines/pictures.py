@@ -63,55 +63,58 @@ def data_address(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
-def refuse_written(one: Trajectory, token: int) -> None:
+def refuse_written(trajectory: Trajectory, token: int) -> None:
     """Raise a BatchError if the model wrote an image token."""
-    if (one.ids[torch.from_numpy(one.targets)] == token).any():
+    if (trajectory.ids[torch.from_numpy(trajectory.targets)] == token).any():
         raise BatchError.build(
             expected=f"no image token among what the model wrote in sample"
-            f" {one.sample}",
+            f" {trajectory.sample}",
             found=f"id {token}",
             advice="Leave this sample out: later positions are undefined.",
         )
 
 
-def without_last_run(one: Trajectory, token: int) -> Trajectory:
+def without_last_run(trajectory: Trajectory, token: int) -> Trajectory:
     """Leave out image tokens that end a sample: nothing follows; they may be cut."""
-    kept = len(one.ids)
-    while kept and int(one.ids[kept - 1]) == token:
-        kept -= 1
-    return one if kept == len(one.ids) else replace(one, ids=one.ids[:kept])
+    size = len(trajectory.ids)
+    while size and int(trajectory.ids[size - 1]) == token:
+        size -= 1
+    if size == len(trajectory.ids):
+        return trajectory
+    return replace(trajectory, ids=trajectory.ids[:size])
 
 
 def _token_of_runs(ids: Array, number: int) -> int | None:
     """Return the only id that is repeated at once in as many places as pictures are."""
     runs = TokenRuns.of_ids(ids)
     tokens, counts = np.unique(runs.token[runs.length >= _LEAST], return_counts=True)
-    found = tokens[counts == number]
-    return int(found[0]) if len(found) == 1 else None
+    repeated = tokens[counts == number]
+    return int(repeated[0]) if len(repeated) == 1 else None
 
 
-def with_spans(one: Trajectory) -> Trajectory:
+def with_spans(trajectory: Trajectory) -> Trajectory:
     """Find the image tokens of a sample from its ids alone."""
-    if not one.shots:
-        return one
-    ids = one.ids.numpy()
-    token = one.image_token
-    token = _token_of_runs(ids, len(one.shots)) if token is None else token
+    if not trajectory.shots:
+        return trajectory
+    ids = trajectory.ids.numpy()
+    token = trajectory.image_token
+    token = _token_of_runs(ids, len(trajectory.shots)) if token is None else token
     if token is None:
         raise BatchError.build(
-            expected=f"a token that stands for the pictures of sample {one.sample}",
+            expected="a token that stands for the pictures of sample"
+            f" {trajectory.sample}",
             found="none that fits their positions or sizes",
             advice="Pass the folder of the model, or save where each picture begins.",
         )
-    refuse_written(one, token)
-    one = without_last_run(one, token)
-    ids = one.ids.numpy()
+    refuse_written(trajectory, token)
+    trajectory = without_last_run(trajectory, token)
+    ids = trajectory.ids.numpy()
     runs = TokenRuns.of_ids(ids, token)
-    if len(runs.start) > len(one.shots):
+    if len(runs.start) > len(trajectory.shots):
         raise BatchError.build(
-            expected=f"{len(runs.start)} pictures of sample {one.sample}, one for each"
-            " run of image tokens",
-            found=f"{len(one.shots)}",
+            expected=f"{len(runs.start)} pictures of sample {trajectory.sample}, one"
+            " for each run of image tokens",
+            found=f"{len(trajectory.shots)}",
             advice="Save the pictures of this sample, or choose samples that have"
             " them.",
         )
@@ -124,7 +127,7 @@ def with_spans(one: Trajectory) -> Trajectory:
         for each in (before, after)
         if len(each) == 1 and -1 not in each
     )
-    return replace(one, spans=spans, markers=markers)
+    return replace(trajectory, spans=spans, markers=markers)
 
 
 def collapse(request: Request, samples: Samples) -> list[int]:
@@ -139,7 +142,7 @@ def collapse(request: Request, samples: Samples) -> list[int]:
         for start, stop in [samples[each.sample].spans[each.index]]
     ]
     ids: list[int] = request.ids.tolist()
-    found: list[int] = []
+    collapsed: list[int] = []
     at = 0
     for size in sizes:
         begin = at + ids[at:].index(token)
@@ -150,6 +153,6 @@ def collapse(request: Request, samples: Samples) -> list[int]:
                 found="fewer",
                 advice="A hypothesis has to change ids and pictures together.",
             )
-        found += [*ids[at:begin], token]
+        collapsed += [*ids[at:begin], token]
         at = begin + size
-    return found + ids[at:]
+    return collapsed + ids[at:]

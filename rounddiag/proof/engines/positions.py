@@ -40,11 +40,11 @@ class Positions:
         size = len(request.ids)
         if not torch.equal(request.ids, whole.ids[:size]):
             return self._compute(request, samples)
-        known, found = self._known.get(request.sample, (None, torch.empty(0)))
+        known, positions = self._known.get(request.sample, (None, torch.empty(0)))
         if known is not whole:  # no later token changes them
-            found = self._compute(Request.of_sample(whole), samples)
-            self._known[request.sample] = whole, found
-        return found[:, :size]
+            positions = self._compute(Request.of_sample(whole), samples)
+            self._known[request.sample] = whole, positions
+        return positions[:, :size]
 
     def _compute(self, request: Request, samples: Samples) -> Tensor:
         sizes = self.eyes.sizes(request, samples)
@@ -52,13 +52,13 @@ class Positions:
             return torch.arange(len(request.ids)).expand(3, -1)
         types = request.ids.eq(self.eyes.image_token).int()
         grids = self.eyes.grids(request, samples)
-        found, _ = self.model.base_model.get_rope_index(
+        every, _ = self.model.base_model.get_rope_index(
             input_ids=request.ids[None],
             mm_token_type_ids=types[None],
             image_grid_thw=grids,
             attention_mask=None,
         )
-        positions: Tensor = found[:, 0]
+        positions: Tensor = every[:, 0]
         is_wide = int(types.sum()) > len(grids)  # some picture has two tokens or more
         if is_wide and bool((positions[1] == positions[2]).all()):
             raise BatchError.build(

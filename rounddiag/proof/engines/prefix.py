@@ -62,29 +62,29 @@ class KeptPasses:
     ) -> tuple[int, Pass | None]:
         """Return how many first tokens a kept pass has in common, and that pass."""
         best: tuple[int, Pass | None] = LEAST - 1, None
-        for one in self.passes:
-            if one.samples is samples:
-                size = one.common(request, positions, begins)
-                best = (size, one) if size > best[0] else best
+        for earlier in self.passes:
+            if earlier.samples is samples:
+                size = earlier.common(request, positions, begins)
+                best = (size, earlier) if size > best[0] else best
         if best[1] is not None:  # the one that was used last is kept longest
             self.passes.remove(best[1])
             self.passes.insert(0, best[1])
         return best
 
-    def add(self, one: Pass) -> None:
+    def add(self, latest: Pass) -> None:
         """Keep a pass, and forget the one that was not used for longest."""
-        self.passes = [one, *self.passes[: _MOST - 1]]
+        self.passes = [latest, *self.passes[: _MOST - 1]]
 
 
 def first_part(known: Any, size: int, rows: int = 1) -> Any:  # noqa: ANN401 of transformers
     """Return a cache of equal rows with the first tokens of another, or none."""
     from transformers import DynamicCache
 
-    found = DynamicCache()
+    cache = DynamicCache()
     for number, layer in enumerate(known.layers if size else ()):
-        both = (one[:, :, :size] for one in (layer.keys, layer.values))
-        found.update(*(one.expand(rows, -1, -1, -1) for one in both), number)
-    return found
+        both = (states[:, :, :size] for states in (layer.keys, layer.values))
+        cache.update(*(states.expand(rows, -1, -1, -1) for states in both), number)
+    return cache
 
 
 def rest_of(request: Request, begins: Sequence[int], size: int) -> Request:

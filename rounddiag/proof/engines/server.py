@@ -77,9 +77,9 @@ class ServerEngine:
             found.add("decoding")
         return frozenset(found)
 
-    def prepare(self, one: Trajectory) -> Trajectory:
+    def prepare(self, trajectory: Trajectory) -> Trajectory:
         """Find the image tokens of a sample."""
-        return with_spans(one)
+        return with_spans(trajectory)
 
     def score(self, requests: Sequence[Request], samples: Samples) -> list[Array]:
         """Return the log-probs of the scored tokens of each request, in nats."""

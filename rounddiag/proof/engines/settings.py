@@ -37,18 +37,18 @@ class EightBit:
     @contextmanager
     def __call__(self, model: Any) -> Iterator[None]:  # noqa: ANN401 of transformers
         """Run a model so for a while."""
-        kept: dict[Any, Tensor] = {}
+        saved: dict[Any, Tensor] = {}
 
         def before(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:  # noqa: ANN401 of torch
             for weight in _weights(layer):
-                kept[weight] = weight.data
+                saved[weight] = weight.data
                 weight.data = self.round(weight.data, self.weights)
             return (self.round(inputs[0], self.inputs), *inputs[1:])
 
         def after(layer: Any, inputs: Any, output: Any) -> None:  # noqa: ANN401 of torch
             del inputs, output
             for weight in _weights(layer):
-                weight.data = kept.pop(weight)
+                weight.data = saved.pop(weight)
 
         handles = []
         for layer in _layers(model):
@@ -59,7 +59,7 @@ class EightBit:
         finally:
             for handle in handles:
                 handle.remove()
-            for weight, values in kept.items():  # of a layer that failed
+            for weight, values in saved.items():  # of a layer that failed
                 weight.data = values
 
     def round(self, values: Tensor, scope: _Scope) -> Tensor:
@@ -94,21 +94,22 @@ def _weights(layer: Any) -> list[Any]:  # noqa: ANN401 of torch
         return [layer.weight]
     experts = 3  # dimensions: experts, outputs, inputs
     return [
-        one
-        for one in layer.parameters(recurse=False)
-        if one.ndim == experts and not isinstance(layer, torch.nn.modules.conv._ConvNd)  # noqa: SLF001 no other name
+        matrix
+        for matrix in layer.parameters(recurse=False)
+        if matrix.ndim == experts
+        and not isinstance(layer, torch.nn.modules.conv._ConvNd)  # noqa: SLF001 no other name
     ]
 
 
 @contextmanager
 def _round_frequencies(model: Any) -> Iterator[None]:  # noqa: ANN401 of transformers
-    kept = [(module, module.inv_freq) for module in _rotaries(model)]
+    saved = [(module, module.inv_freq) for module in _rotaries(model)]
     try:
-        for module, values in kept:
+        for module, values in saved:
             module.inv_freq = values.bfloat16().to(values.dtype)
         yield
     finally:
-        for module, values in kept:
+        for module, values in saved:
             module.inv_freq = values
 
 
@@ -133,16 +134,16 @@ def _route(**changes: Callable[[Any], Any]) -> Setting:
 
     @contextmanager
     def on(model: Any) -> Iterator[None]:  # noqa: ANN401 of transformers
-        kept = []
+        saved = []
         try:
             for router in _routers(model):
                 for name, change in changes.items():
                     if hasattr(router, name):
-                        kept.append((router, name, getattr(router, name)))
-                        setattr(router, name, change(kept[-1][2]))
+                        saved.append((router, name, getattr(router, name)))
+                        setattr(router, name, change(saved[-1][2]))
             yield
         finally:
-            for router, name, value in kept:
+            for router, name, value in saved:
                 setattr(router, name, value)
 
     return on
@@ -152,7 +153,7 @@ def _route(**changes: Callable[[Any], Any]) -> Setting:
 def _round_routers(model: Any) -> Iterator[None]:  # noqa: ANN401 of transformers
     """Let routers multiply in bfloat16, whatever the model is in."""
     routers = _routers(model)
-    kept = [router.weight.data for router in routers]
+    saved = [router.weight.data for router in routers]
 
     def before(router: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # noqa: ANN401 of torch
         del router
@@ -167,7 +168,7 @@ def _round_routers(model: Any) -> Iterator[None]:  # noqa: ANN401 of transformer
     finally:
         for handle in handles:
             handle.remove()
-        for router, weight in zip(routers, kept, strict=True):
+        for router, weight in zip(routers, saved, strict=True):
             router.weight.data = weight
 
 
@@ -189,9 +190,9 @@ SETTINGS: dict[str, Setting] = {
 
 def model_abilities(model: Any) -> set[Need]:  # noqa: ANN401 of transformers
     """Return which settings a model has something for."""
-    found: set[Need] = {"weights"}
+    abilities: set[Need] = {"weights"}
     if _rotaries(model):
-        found.add("rotary")
+        abilities.add("rotary")
     if _routers(model):
-        found.add("experts")
-    return found
+        abilities.add("experts")
+    return abilities
