@@ -45,7 +45,7 @@ def compare_log_probs(flight: Flight) -> Line:
         pair.diff,
         kind=flight.kind,
         where=pair.place(flight.batch),
-        what="what the server sampled against the model",
+        compared="what the server sampled against the model",
         more=f" (rounds: {rounds}), k3 {k3:.2g}, max {size.max():.2g}, {beyond:.1%}"
         " beyond a factor of 2",
     )
@@ -67,7 +67,7 @@ def compare_prefill(flight: Flight) -> Line:
         pair.diff,
         kind=SAME_ENGINE,
         where=pair.place(flight.batch),
-        what="the server's `prompt_logprobs` against what it decoded",
+        compared="the server's `prompt_logprobs` against what it decoded",
     )
 
 
@@ -92,7 +92,7 @@ def compare_cache(flight: Flight) -> Line:
         flight,
         "cache",
         pairs,
-        what="the same request with the prefix in the cache, and salted",
+        compared="the same request with the prefix in the cache, and salted",
         more=f"; {cached} tokens came from it" if cached else "",
     )
 
@@ -109,15 +109,15 @@ def compare_batch(flight: Flight) -> Line:
         (played.episode.name, alone[at // number], written[at])
         for at, played in enumerate(beside)
     ]
-    what = f"a request alone and beside {len(beside) - 1} others"
-    return _judge_probes(flight, "batch", pairs, what)
+    compared = f"a request alone and beside {len(beside) - 1} others"
+    return _judge_probes(flight, "batch", pairs, compared)
 
 
 def _judge_probes(
     flight: Flight,
     check: str,
     pairs: Sequence[tuple[str, Continuation, Continuation]],
-    what: str,
+    compared: str,
     more: str = "",
 ) -> Line:
     """Judge greedy continuations of the same context, up to where they part."""
@@ -127,14 +127,14 @@ def _judge_probes(
         apart = np.flatnonzero(first.ids[:size] != second.ids[:size])
         size = min(size, int(apart[0]) + 1) if len(apart) else size
         cut.append((name, first.log_probs[:size], second.log_probs[:size]))
-    return _judge_pairs(flight, check, cut, what, more)
+    return _judge_pairs(flight, check, cut, compared, more)
 
 
 def _judge_pairs(
     flight: Flight,
     check: str,
     pairs: Sequence[tuple[str, Array, Array]],
-    what: str,
+    compared: str,
     more: str = "",
 ) -> Line:
     """Judge two log-probs of one engine at the same tokens, by name."""
@@ -147,7 +147,7 @@ def _judge_pairs(
         np.concatenate(diffs),
         kind=SAME_ENGINE,
         where=f"{pairs[worst][0]}: mean |diff| {means[worst]:.2g} nat",
-        what=what,
+        compared=compared,
         more=more,
     )
 
@@ -272,23 +272,25 @@ def compare_packed(flight: Flight) -> Line:
         pairs.append((name, alone[second][at], values[at]))
     if not pairs:
         return untested("packed", "needs two episodes")
-    what = "the trainer's scores of a sample alone and behind another in one row"
-    return _judge_pairs(flight, "packed", pairs, what)
+    compared = "the trainer's scores of a sample alone and behind another in one row"
+    return _judge_pairs(flight, "packed", pairs, compared)
 
 
 def compare_weights(flight: Flight) -> Line:
     """Compare how a known change moves the server with how it moves the model."""
-    found = flight.delivery
-    if isinstance(found, str):
-        return untested("weights", found)
-    wanted = found.model_with - found.model_before
-    moved = found.server_with - found.server_before
-    back = found.server_after - found.server_before
-    limit = flight.noise.limit(found.model_with, flight.kind)
-    own = flight.noise.limit(found.server_before, SAME_ENGINE).value
-    left = float(np.abs(found.server_with - found.model_with).mean())
+    delivery = flight.delivery
+    if isinstance(delivery, str):
+        return untested("weights", delivery)
+    wanted = delivery.model_with - delivery.model_before
+    moved = delivery.server_with - delivery.server_before
+    back = delivery.server_after - delivery.server_before
+    limit = flight.noise.limit(delivery.model_with, flight.kind)
+    own = flight.noise.limit(delivery.server_before, SAME_ENGINE).value
+    left = float(np.abs(delivery.server_with - delivery.model_with).mean())
     sizes = [float(np.abs(values).mean()) for values in (wanted, moved, back)]
-    late = float(np.abs(found.server_after - found.model_with).mean()) <= limit.value
+    late = (
+        float(np.abs(delivery.server_after - delivery.model_with).mean()) <= limit.value
+    )
     said = f"the adapter moves the model by {sizes[0]:.2g} nat,"
     said += f" the server by {sizes[1]:.2g}"
     if left > limit.value:

@@ -103,7 +103,7 @@ class Flight:
         *,
         kind: str,
         where: str,
-        what: str,
+        compared: str,
         more: str = "",
     ) -> Line:
         """Return the line of mean |diff| against what a sound pair may have."""
@@ -116,7 +116,7 @@ class Flight:
             value=value,
             limit=limit.value,
             where=where if fails else "",
-            why=f"{what}: mean |diff| {value:.2g} nat of {len(diff)} tokens"
+            why=f"{compared}: mean |diff| {value:.2g} nat of {len(diff)} tokens"
             f"{more}; {describe_limit(limit)}",
         )
 

@@ -100,17 +100,17 @@ def find_changes(summary: pd.DataFrame, *, metric: str = "abs_diff") -> pd.DataF
     ]
     is_short = table.shape[0] < _FEW_STEPS
     if is_short:
-        found = _find_jumps(scaled, len(table))
+        jumps = _find_jumps(scaled, len(table))
     else:
         rho, alpha = serial_correlation(scaled), ALPHA / max(len(means), 1)
-        found = [
+        jumps = [
             segment(searched, alpha, rho)
             if len(searched) >= _FEW_STEPS
             else find_jump(searched, alpha)
             for searched in scaled
         ]
     rows = []
-    for (round_, known), changes in zip(means, found, strict=True):
+    for (round_, known), changes in zip(means, jumps, strict=True):
         values = known.to_numpy()
         for change in changes:
             before, after = _levels(values, change)
@@ -152,13 +152,13 @@ def _find_jumps(series: Sequence[Array], num_steps: int) -> list[list[Change]]:
     if len(whole) <= 1:  # the mean is the series itself
         return [find_jump(values, ALPHA / len(series)) for values in series]
     shared = find_jump(np.mean(whole, axis=0), ALPHA / 2)
-    found = []
+    jumps = []
     for values in series:
         jump = find_jump(values, ALPHA / 2 / len(series))
         if shared and not jump and len(values) == num_steps:
             jump = find_jump(values, ALPHA, at=shared[0].index)
-        found.append(jump)
-    return found
+        jumps.append(jump)
+    return jumps
 
 
 def find_jump(values: Array, alpha: float, at: int | None = None) -> list[Change]:

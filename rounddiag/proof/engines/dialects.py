@@ -96,19 +96,19 @@ class Vllm:
         if not isinstance(version, str) or not isinstance(models, list):
             return None
         names = [
-            (str(one["id"]), one.get("parent"))
-            for one in models
-            if isinstance(one, dict) and "id" in one
+            (str(model["id"]), model.get("parent"))
+            for model in models
+            if isinstance(model, dict) and "id" in model
         ]
         own = [name for name, parent in names if not parent] or [n for n, _ in names]
         if not own:
             return None
-        found = cls(own[0], version, known=frozenset(name for name, _ in names))
+        vllm = cls(own[0], version, known=frozenset(name for name, _ in names))
         with suppress(ServerError):
             how = Sampling(num_tokens=len(_PROBE), forced=_PROBE)
-            written = found.sample(host, [1], [], how)
-            return replace(found, can_decode=written.ids.tolist() == _PROBE)
-        return found
+            written = vllm.sample(host, [1], [], how)
+            return replace(vllm, can_decode=written.ids.tolist() == _PROBE)
+        return vllm
 
     @property
     def title(self) -> str:
@@ -238,16 +238,16 @@ class Vllm:
 
     def _find(self, answer: Any, key: str) -> Any:  # noqa: ANN401 JSON
         """Return a field of an answer, or of its only choice."""
-        found = _pick(answer, key)
-        return _pick(answer, "choices", 0, key) if found is None else found
+        value = _pick(answer, key)
+        return _pick(answer, "choices", 0, key) if value is None else value
 
     def _facts(self, answer: Any) -> dict[str, Any]:  # noqa: ANN401 JSON
         """Return what an answer says of its cache and weights."""
         usage = _pick(answer, "usage", "prompt_tokens_details", "cached_tokens")
         spans = self._find(answer, "weight_versions")
         weights = [
-            str(one["version"] if isinstance(one, dict) and "version" in one else one)
-            for one in (spans if isinstance(spans, list) else [])
+            str(span.get("version", span) if isinstance(span, dict) else span)
+            for span in (spans if isinstance(spans, list) else [])
         ]
         return {"num_cached": _count(usage), "weights": weights}
 
@@ -296,7 +296,9 @@ class Sglang:
             "return_prompt_token_ids": True,
         }
         if request.pictures:
-            body["image_data"] = [encode(one, samples) for one in request.pictures]
+            body["image_data"] = [
+                encode(picture, samples) for picture in request.pictures
+            ]
         with suppress(StatusError):  # it is refused while other requests run
             host.post("/flush_cache", {})
         answer = host.post("/generate", body)
@@ -313,8 +315,8 @@ class Sglang:
         if read.shape == ids.shape and request.pictures:
             # Pictures have ids of their own there, made of their hashes.
             first = request.pictures[0]
-            one = samples[first.sample]
-            is_image = ids == int(one.ids[one.spans[first.index][0]])
+            own = samples[first.sample]
+            is_image = ids == int(own.ids[own.spans[first.index][0]])
             read = np.where(is_image, ids, read)
         return Answer(
             ids=read,
@@ -433,34 +435,34 @@ _LONGEST_ID = 9  # digits
 
 
 def _read_ids(host: Host, values: Any) -> Array:  # noqa: ANN401 JSON
-    most = 10**_LONGEST_ID
+    limit = 10**_LONGEST_ID
     if isinstance(values, list) and all(
-        type(one) is int and abs(one) < most for one in values
+        type(value) is int and abs(value) < limit for value in values
     ):
         return np.array(values, dtype=np.int64)
-    found = "none" if values is None else f"{values!r:.80}"
-    raise _error(host, "the ids that it read, as whole numbers", found, _OTHER)
+    content = "none" if values is None else f"{values!r:.80}"
+    raise _error(host, "the ids that it read, as whole numbers", content, _OTHER)
 
 
 def _read_log_probs(host: Host, values: Sequence[Any]) -> Array:
-    found = np.full(len(values), np.nan)
+    log_probs = np.full(len(values), np.nan)
     for at, value in enumerate(values):
         if value is None:
             continue
         if type(value) not in (int, float):
             raise _error(host, "log-probs as numbers", f"{value!r:.80}", _OTHER)
         try:
-            found[at] = -np.inf if value <= _MINUS_INFINITY else value
+            log_probs[at] = -np.inf if value <= _MINUS_INFINITY else value
         except OverflowError as error:
-            what = "a whole number of many digits"
-            raise _error(host, "log-probs as numbers", what, _OTHER) from error
-    return found
+            content = "a whole number of many digits"
+            raise _error(host, "log-probs as numbers", content, _OTHER) from error
+    return log_probs
 
 
 _OTHER = "Pass the address of a vLLM or SGLang server."
 
 
-def _error(host: Host, expected: str, found: str, advice: str) -> ServerError:
+def _error(host: Host, expected: str, content: str, advice: str) -> ServerError:
     return ServerError.build(
-        file=host.url, expected=expected, found=found, advice=advice
+        file=host.url, expected=expected, found=content, advice=advice
     )

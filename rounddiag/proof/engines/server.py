@@ -48,9 +48,9 @@ class ServerEngine:
     @classmethod
     def open(cls, host: Host) -> ServerEngine:
         """Ask a server what it is."""
-        found = Vllm.open(host)
-        if found is not None:
-            return cls(host, found)
+        vllm = Vllm.open(host)
+        if vllm is not None:
+            return cls(host, vllm)
         try:
             return cls(host, Sglang.open(host))
         except StatusError as error:
@@ -72,10 +72,10 @@ class ServerEngine:
 
         Forced decoding where the server has it.
         """
-        found: set[Need] = {"pictures"}
+        abilities: set[Need] = {"pictures"}
         if self.dialect.can_decode:
-            found.add("decoding")
-        return frozenset(found)
+            abilities.add("decoding")
+        return frozenset(abilities)
 
     def prepare(self, trajectory: Trajectory) -> Trajectory:
         """Find the image tokens of a sample."""
@@ -83,15 +83,15 @@ class ServerEngine:
 
     def score(self, requests: Sequence[Request], samples: Samples) -> list[Array]:
         """Return the log-probs of the scored tokens of each request, in nats."""
-        found = []
+        scores = []
         for request in requests:
             self.sent |= {(each.sample, each.index) for each in request.pictures}
             values = self._ask(request, samples)[request.wanted.numpy()]
             values = check_log_probs(values, self.name, ServerError)
             if self._probe is None:
                 self._probe = request, values
-            found.append(values)
-        return found
+            scores.append(values)
+        return scores
 
     def sample(
         self, ids: Sequence[int], shots: Sequence[Screenshot], how: Sampling
@@ -165,9 +165,9 @@ class ServerEngine:
 
     def _check_ids(self, answer: Answer, request: Request) -> None:
         """Raise a ServerError unless the server read the ids that were sent."""
-        sent, found = request.ids.numpy(), answer.ids
+        sent, read = request.ids.numpy(), answer.ids
         where = f"sample {request.sample}"
-        if found.shape != sent.shape:
+        if read.shape != sent.shape:
             pictures = (
                 " Start it with the processor's limits of the run (such as"
                 " --mm-processor-kwargs)."
@@ -176,20 +176,20 @@ class ServerEngine:
             )
             self.refuse(
                 f"the {len(sent)} ids of {where}",
-                f"{len(found)} ids read by the server",
+                f"{len(read)} ids read by the server",
                 f"It read other ids, so its scores mean nothing.{pictures}",
             )
-        differs = np.flatnonzero(found != sent)
+        differs = np.flatnonzero(read != sent)
         if len(differs):
             at = differs[0]
             self.refuse(
                 f"id {sent[at]} at {at} of {where}",
-                f"{found[at]}, and {len(differs) - 1} others differ",
+                f"{read[at]}, and {len(differs) - 1} others differ",
                 "The server tokenised text again: its scores mean nothing.",
             )
 
-    def refuse(self, expected: str, found: str, advice: str) -> NoReturn:
+    def refuse(self, expected: str, content: str, advice: str) -> NoReturn:
         """Raise a ServerError that names the server."""
         raise ServerError.build(
-            file=self.host.url, expected=expected, found=found, advice=advice
+            file=self.host.url, expected=expected, found=content, advice=advice
         )
