@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import ChainMap
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +24,7 @@ from rounddiag.proof.noise import RoundingNoise
 from rounddiag.proof.readings import difference
 from tests.proof.fake_server import serving
 from tests.proof.model_server import MODEL, ModelServer
-from tests.proof.preflight_bench import FAULTS, fly
+from tests.proof.preflight_bench import FAULTS, Case, fly
 
 CHECKS = [
     *("ids", "images", "log-probs", "prefill", "cache", "batch"),
@@ -117,7 +118,7 @@ def test_the_command_prints_a_line_a_check(
     file = tmp_path / "episodes.parquet"
     with serving(ModelServer(engine=engine)) as server:
         words = ["preflight", MODEL, "--server", server.url, "--json", "-o", str(file)]
-        code = main(words)
+        code = main([*words, "--after", "sh -c 'echo gone >&2; exit 3'"])
         host = server.url.removeprefix("http://")
     found = json.loads(capsys.readouterr().out)
     assert code == 0
@@ -126,7 +127,8 @@ def test_the_command_prints_a_line_a_check(
     assert host in found["server"]
     assert [row["check"] for row in found["checks"]] == CHECKS
     by_name = {row["check"]: row for row in found["checks"]}
-    assert "needs `after`" in by_name["weights"]["why"]
+    assert by_name["weights"]["result"] == "could not be tested"
+    assert "3: gone" in by_name["weights"]["why"]
     assert by_name["packed"]["result"] == "could not be tested"
     saved = rd.load(file)
     assert saved.num_samples == 4
@@ -140,12 +142,36 @@ def test_no_server_is_exit_code_two(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_found_in_its_own_line(name: str, tmp_path: Path) -> None:
-    result = fly(FAULTS[name], tmp_path)
-    assert FAULTS[name].check in result.failed, result
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("thoughts dropped", "processed log-probs", "cache kept over an update"),
+        ("bos twice", "update never delivered"),
+        ("older adapter",),
+        ("3 prompt tokens lost",),
+        ("other max_pixels",),
+        ("image dropped",),
+        ("pixels dropped",),
+    ],
+)
+def test_planted_faults_are_each_found_in_their_own_line(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    result = fly(plant(*names), tmp_path)
     rows = result.frame.set_index("check")
-    assert rows.loc[FAULTS[name].check, "where"]
+    for name in names:
+        assert rows.loc[FAULTS[name].check, "result"] == "fails", (name, result)
+        assert rows.loc[FAULTS[name].check, "where"]
+
+
+def plant(*names: str) -> Case:
+    """Return a server with several faults."""
+    cases = [FAULTS[name] for name in names]
+    chats = [case.chat for case in cases if case.chat]
+    return Case(
+        lambda: dict(ChainMap(*(dict(case.server()) for case in cases))),
+        chat=chats[0] if chats else None,
+    )
 
 
 ids = st.lists(st.integers(0, 5), max_size=12)
@@ -173,16 +199,6 @@ def test_the_limit_is_the_larger_of_two_nulls() -> None:
     published = RoundingNoise(0.0).limit(even, "same_engine")
     assert published.value == pytest.approx(0.001 * 0.043 / 0.0134)
     assert "usual" in published.ground
-
-
-def test_a_command_that_fails_says_what_it_said(engine: LocalEngine) -> None:
-    with serving(ModelServer(engine=engine)) as server:
-        result = rd.preflight(
-            trainer(), server.url, after="sh -c 'echo gone >&2; exit 3'"
-        )
-    row = result.frame.set_index("check").loc["weights"]
-    assert row["result"] == "could not be tested"
-    assert "3: gone" in row["why"]
 
 
 @pytest.mark.slow
