@@ -230,11 +230,11 @@ _BY_CHANCE = 0.01  # batches whose prompts are drawn so, of all
 def _with_pictures(batch: Batch, rows: Array, prompts: list[bytes]) -> list[bytes]:
     """Return prompts with their pictures, which their ids do not tell.
 
-    Where the file has none, prompts must have m, 2 m, 3 m ... samples, as where m of
+    Where a sample has none, prompts must have m, 2 m, 3 m ... samples, as where m of
     each were sampled. At random, k prompts do so in about one of m^(k - 1) batches.
     """
-    if batch.images is not None:
-        pictures = (batch.images[row] for row in rows.tolist())
+    pictures = [] if batch.images is None else [batch.images[i] for i in rows.tolist()]
+    if pictures and all(pictures):  # a Recorder keeps those of some samples
         return [
             ids + b"".join(shot.png() for shot in shots if not shot.round)
             for ids, shots in zip(prompts, pictures, strict=True)

@@ -319,6 +319,10 @@ def test_equal_prompts_with_other_pictures_are_others() -> None:
     assert came_to(SHARED_GROUPS, batch)[2] == tuple(range(32))
     batch = asked(*often[:2], *often[4:6], groups="abcd", tokenizer=Chat())
     assert came_to(SHARED_GROUPS, batch)[0] == "not testable"
+    # A Recorder keeps the pictures of some samples.
+    shots = [[picture(1, 2, 2)], []]
+    batch = asked(*seen, groups="ab", tokenizer=Chat(), images=shots)
+    assert came_to(SHARED_GROUPS, batch)[0] == "not testable"
     shots = [[picture(1, 2, 2)], [picture(1, 4, 2)]]
     batch = asked(*seen, groups="ab", tokenizer=Chat(), images=shots)
     assert came_to(SHARED_GROUPS, batch) == PASSED
