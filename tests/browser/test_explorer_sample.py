@@ -184,7 +184,8 @@ def test_the_panel_tells_all_of_a_token(
     explored: Explored, tokens: pd.DataFrame
 ) -> None:
     place, keys = (35, 4, 3), ["sample", "round", "token"]
-    explored.set(repr({"current": dict(zip(keys, place, strict=True))}))
+    current = dict(zip(keys, place, strict=True))
+    explored.set(repr({"current": current, "threshold": 0.001}))  # beyond it: a rank
     explored.is_at(*place)
     in_round = tokens[(tokens["sample"] == place[0]) & (tokens["round"] == place[1])]
     row = in_round.iloc[place[2]]

@@ -147,10 +147,10 @@ def test_what_an_action_led_to_takes_its_place(page: PartsPage) -> None:
 @pytest.mark.parametrize(
     ("width", "arranged", "tall"),
     [
-        # 300 pixels less a panel of 50 and a caption of 24 leave 226.
-        (600, "two", "226px"),  # side by side
-        (400, "one", "226px"),  # of two, each had less room than a caption needs
-        (225, "one", "150px"),  # 225 pixels over a ratio of 1.5; two are 101 high
+        # 300 pixels less a panel of 50, a caption of 24 and a gap of 6 leave 220.
+        (600, "two", "220px"),  # side by side
+        (400, "one", "220px"),  # of two, each had less room than a caption needs
+        (225, "one", "150px"),  # 225 pixels over a ratio of 1.5; two are 98 high
     ],
 )
 def test_pictures_fill_the_pane(

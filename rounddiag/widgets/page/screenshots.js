@@ -159,8 +159,8 @@ function lightbox(onWanted) {
 
 // The screenshot of the current round with its action, and the one that it led to.
 
-// Of a caption below a picture, in pixels; and the share of a pane that pictures leave.
-const [CAPTION, LEAST_SHARE] = [24, 0.56];
+// In pixels: a caption, the gap to the panel below, and the least height of a picture.
+const [CAPTION, PANEL_GAP, LEAST_TALL] = [24, 6, 100];
 const POINTING = ["click", "double_click", "drag", "move"];
 
 /** `onFrame` gets the frame in which the numbers of actions are read. */
@@ -247,7 +247,7 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
   const follow = new ResizeObserver((changes) => {
     for (const { target, contentRect: { width, height } } of changes) {
       if (target.contains(node)) Object.assign(room, { width, height, panel: width === room.width ? room.panel : 0 });
-      else room.panel = Math.max(room.panel, Math.min(height, LEAST_SHARE * room.height));
+      else if (!target.querySelector("details[open]")) room.panel = Math.max(room.panel, height);
     }
     arrange();
   });
@@ -256,7 +256,7 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
     if (!room.width) return;
     const { width, height } = views?.current?.shot ?? {};
     const ratio = width ? width / height : 1.5;
-    const free = room.height - room.panel - CAPTION;
+    const free = Math.max(LEAST_TALL, room.height - room.panel - CAPTION - PANEL_GAP);
     const alone = Math.min(free, room.width / ratio);
     const [beside, below] = [Math.min(free, (room.width - 16) / 2 / ratio), Math.min((free - CAPTION) / 2, room.width / ratio)];
     const paired = Math.max(beside, below);
