@@ -176,7 +176,8 @@ def test_a_rewritten_text_has_what_entered_and_keeps_its_context() -> None:
     assert (context.text, context.follows) == ("Go.wait()You waited.", "rewritten")
     before = "Go.wait()0"
     assert [before[part.start : part.stop] for part in context.left] == ["wait()0"]
-    assert [context.text[part.start : part.stop] for part in context.entered] == [
+    after = context.text or ""
+    assert [after[part.start : part.stop] for part in context.entered] == [
         "wait()You waited."
     ]
 
