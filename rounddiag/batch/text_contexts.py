@@ -188,8 +188,11 @@ class TextTrajectory:
         keys = [message.said.key for message in self._before]
         prompt = [message.key for message in said]
         entered, differs = new_in(keys, prompt) if keys else ([*range(len(said))], True)
-        shown = [digest for message in said for digest in message.digests]
-        is_append = not differs and appends([*self._shown()], shown)
+        pairs = zip(said, self._before, strict=False)
+        is_append = not differs and all(
+            message.digests == tuple(digest for digest, _ in before.pictures)
+            for message, before in pairs
+        )
         places = _places(keys, prompt, {*entered})
         known = {} if is_append else self._pictures()
         context = []
