@@ -147,11 +147,12 @@ def _choose(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _find_wrong_engine(inputs: Measured) -> str | None:
     """Return the first fact or reversal that an engine is wrong; None where unknown."""
-    if inputs.batch is None or not inputs.pair.is_standard:
+    if inputs.batch is None:
         return None
+    pair = inputs.pair
     names = (
         finding.name
-        for finding in diagnose(inputs.batch)
+        for finding in diagnose(inputs.batch, a=pair.a, b=pair.b)
         if finding.is_bug and finding.kind in ("fact", "reversal")
     )
     return next(names, "")

@@ -165,7 +165,7 @@ def test_pictures_fill_the_pane(
       document.querySelector('.rdx').replaceChildren(pane);
       screens.fitInto(pane, panel);""")
     sample = rounds_of(action("wait"), action("wait"), shots=[0, 1])
-    size = {"width": 240, "height": 240 if width > 300 else 160}
+    size: dict[str, Any] = {"width": 240, "height": 240 if width > 300 else 160}
     show(page, sample, 0, shot(0, **size), shot(1, "blue", **size))
     screens = page.find(".rdx-screens")
     expect(screens).to_have_attribute("data-arranged", arranged)
