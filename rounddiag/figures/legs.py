@@ -53,8 +53,9 @@ _ORDER = (
 )
 
 _WHY_ONE = {
-    GAP_AND_STALENESS: "one leg: no score has the sampler's weights in the trainer",
-    GAP_TO_UPDATE: "one leg: no pass before the update (bypass)",
+    GAP_AND_STALENESS: "engine gap and staleness are one leg: the trainer gave no"
+    " score with the sampler's weights",
+    GAP_TO_UPDATE: "all three are one leg: no pass before the update (bypass)",
     STALENESS_AND_UPDATE: "staleness and update are one leg: no pass before the update",
 }
 

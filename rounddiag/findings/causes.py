@@ -268,7 +268,7 @@ CAUSES: dict[str, Cause] = {
     "mixed_weights": Cause(
         family="weights",
         meaning="weights that changed while samples were written",
-        test="Record the weight version of each round or token.",
+        test="Compare tokens by weight version, recorded for each round or token.",
         hypotheses=("mixed_weights",),
     ),
     "sync_broken": Cause(
