@@ -19,7 +19,7 @@ def test_a_table_and_a_hint_stand_in_for_it(chromium: Browser) -> None:
     page = context.new_page()
     page.set_content(data[shown])
     expect(page.get_by_text("run pip install jupyterlab_widgets")).to_be_visible()
-    expect(page.locator("tr").first).to_have_text("sampleroundnum_tokensmean_abs_diff")
-    expect(page.locator("tr")).to_have_count(6)  # a head and five rounds
+    expect(page.locator("tr").first).to_have_text("roundactiontokensmean |diff| [nat]")
+    expect(page.locator("tr")).to_have_count(8)  # a head and the sample's seven rounds
     page.screenshot(path=ARTEFACTS / "explorer_without_widgets.png")
     context.close()
