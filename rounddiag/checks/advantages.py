@@ -156,7 +156,7 @@ def _outliers(batch: Batch) -> Fault | None:
     else:
         away = _deviations(samples)
         is_explained = ratio * away[rest].max() < _HUNDREDS * away[far].min()
-    if is_explained:
+    if is_explained or _is_of_one_scale(batch):
         return None
     names = join_names(far.tolist(), len(far))
     highest = max(samples.low[far[0]], samples.high[far[0]], key=abs)
@@ -170,6 +170,14 @@ def _outliers(batch: Batch) -> Fault | None:
         tuple(far.tolist()),
         index[advantages.abs() >= size[far].min()],
     )
+
+
+def _is_of_one_scale(batch: Batch) -> bool:
+    """Return whether a known estimator divides all by one number: none is inflated."""
+    with suppress(UntestableError):
+        match = _estimated(batch)[1]
+        return match is not None and match.estimator.scale != "group"
+    return False
 
 
 def _deviations(samples: GroupedSamples) -> Array:

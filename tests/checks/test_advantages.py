@@ -271,6 +271,15 @@ def test_one_right_answer_of_128_is_no_outlier() -> None:
     assert came_to(NO_OUTLIER, rows_of(values, rewards, "a" * 128)) == PASSED
 
 
+def test_advantages_of_one_scale_are_no_outliers() -> None:
+    """The mean over all tokens lies near the reward of most samples."""
+    rewards = [0.0, 0.0, 0.0, -2.0, -1.375, 0.0, 1.0, 0.0, 0.95, 0.0, -1.125, 1.0]
+    advantages = SOUND["REINFORCE++"](torch.tensor(rewards))
+    batch = rows_of(advantages, rewards, GROUPS, lengths=SIZES)
+    assert advantages.abs().max() > 100 * advantages.abs().median()
+    assert came_to(NO_OUTLIER, batch) == PASSED
+
+
 def asked(*rows: list[int], groups: str, **others: Any) -> Batch:
     return rows_of(None, None, groups, **prompts(*rows), **others)
 
