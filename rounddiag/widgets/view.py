@@ -246,10 +246,16 @@ class Preview:
 
     def _table(self) -> str:
         batch, place = self.session.batch, self.session.state.current
-        name, rows = opening_rounds(batch, place.sample, place.round)
-        title = f"{batch_name(batch)}, {name}, by round. Opens at round {place.round}."
+        title = f"{batch_name(batch)}: the batch has no samples."
+        rows: list[tuple[str, ...]] = []
+        if len(batch):
+            name, rows = opening_rounds(batch, place.sample, place.round)
+            title = f"{batch_name(batch)}, {name}, by round. Opens at round"
+            title += f" {place.round}."
         caption = f"<p>{escape(title)} {_NOT_LIVE}</p>"
-        return f'<div class="mathjax_ignore">{caption}{table(rows)}</div>'
+        return (
+            f'<div class="mathjax_ignore">{caption}{table(rows) if rows else ""}</div>'
+        )
 
 
 # Rounds of a sample in the static table.

@@ -323,6 +323,13 @@ def test_the_table_has_the_rounds_around_the_one_where_it_opens() -> None:
     assert [row[0] for row in rows] == [str(i) for i in range(8, 20)]
 
 
+def test_a_batch_without_samples_has_a_line_and_no_table() -> None:
+    with explore(demo()[:0]) as explorer:
+        html = explorer._repr_mimebundle_()[0]["text/html"]
+    assert "no samples" in html
+    assert "<table" not in html
+
+
 def test_with_a_pair_it_has_the_mean_of_each_round() -> None:
     _, rows = opening_rounds(demo(), 18, 3)
     assert rows[0][-1] == "mean |diff| [nat]"
