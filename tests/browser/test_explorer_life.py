@@ -37,7 +37,10 @@ def lab(
 ) -> Iterator[LabNotebook]:
     with next_cells(NAME, *CELLS, own_kernel=True) as opened:
         opened.run_all()
-        explorer(opened, 2)
+        # Each goes to the evidence once the diagnosis is there.
+        for number in range(3):
+            head = explorer(opened, number).locator(".rdx-title")
+            expect(head).to_contain_text("Sample 18")
         # A notebook that is opened again takes no new picture for an old output.
         waits_for(
             opened,
