@@ -21,8 +21,10 @@ from tests.browser.explorers import (
 from tests.browser.lab import LabNotebook
 
 NAME = "life.ipynb"
+# All open at the evidence of a diagnosis that is known: one that comes later leaves an
+# explorer where it is, or not, as its time allows.
 CELLS = [
-    IMPORTS.format(root=str(ROOT)) + "\nimport ipywidgets",
+    IMPORTS.format(root=str(ROOT)) + "\nimport ipywidgets\nrd.diagnose(batch)",
     "first = rd.explore(batch)\nfirst",
     "print('before')\nsecond = rd.explore(batch, metric='k3')\ndisplay(second)",
     "print('outside')\nbox = ipywidgets.Output()\nwith box:\n    print('inside')\n"
@@ -37,10 +39,6 @@ def lab(
 ) -> Iterator[LabNotebook]:
     with next_cells(NAME, *CELLS, own_kernel=True) as opened:
         opened.run_all()
-        # Each goes to the evidence once the diagnosis is there.
-        for number in range(3):
-            head = explorer(opened, number).locator(".rdx-title")
-            expect(head).to_contain_text("Sample 18")
         # A notebook that is opened again takes no new picture for an old output.
         waits_for(
             opened,
