@@ -53,8 +53,7 @@ _ORDER = (
 )
 
 _WHY_ONE = {
-    GAP_AND_STALENESS: "engine gap and staleness are one leg: the trainer gave no"
-    " score with the sampler's weights",
+    GAP_AND_STALENESS: "gap and staleness are one leg: no score by older weights",
     GAP_TO_UPDATE: "all three are one leg: no pass before the update (bypass)",
     STALENESS_AND_UPDATE: "staleness and update are one leg: no pass before the update",
 }

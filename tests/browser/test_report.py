@@ -334,7 +334,9 @@ def test_what_needs_python_is_disabled_and_says_so(opened: Opened) -> None:
 
 def test_metric_by_and_threshold_are_there(opened: Opened) -> None:
     opened.find(".rdx-choices > .rdx-dropdown > summary").click()
-    opened.find("[aria-label='Other metrics'] [value=k3]").click(force=True)
+    others = opened.find("[aria-label='Other metrics']")
+    expect(others).to_be_visible()
+    others.locator("[value=k3]").click(force=True)
     opened.press("Escape")
     opened.settle()
     expect(opened.region("Rounds")).to_contain_text("k3")
