@@ -42,7 +42,7 @@ function dropdown({ label, name, side = "left" }, ...content) {
     const act = node.open ? "addEventListener" : "removeEventListener";
     globalThis[act]("scroll", follow, true);
     globalThis[act]("resize", follow);
-    panel.togglePopover(node.open);
+    if (panel.isConnected) panel.togglePopover(node.open); // else it is hidden already
     if (!node.open) return void grown.disconnect();
     follow();
     grown.observe(panel);
@@ -85,7 +85,7 @@ function tooltip() {
   const node = element("div", { class: "rdx-tip", popover: "manual", "aria-hidden": "true" });
   return {
     node,
-    hide: () => node.togglePopover(false),
+    hide: () => void (node.isConnected && node.togglePopover(false)), // else it is hidden already
     show: (lines, pane, about) => {
       fill(node, lines.map((line) => element("div", {}, line)));
       node.togglePopover(true);
