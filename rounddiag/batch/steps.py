@@ -32,7 +32,6 @@ from rounddiag.errors import BatchError
 from rounddiag.vision import Screenshot
 
 _ACTION = "action"  # a round column
-_KEYS = {"sample", "round", "row"}  # of the round columns
 
 
 def batch_of_steps(steps: object, fields: Mapping[str, Any]) -> Batch:
@@ -93,49 +92,30 @@ def _join_texts(
             )
     contexts, responses = table.contexts(), table.responses()
     pictures = table.pictures()
-    trajectories, first = [], np.zeros(table.num_rows, dtype=np.int64)
-    sample, round_ = first.copy(), first.copy()
-    for number, rows in enumerate(groups.values()):
+    trajectories = []
+    for rows in groups.values():
         trajectory = TextTrajectory()
-        for index, row in enumerate(rows):
+        for row in rows:
             trajectory.read(contexts[row], pictures[row])
             trajectory.write(responses[row])
-            sample[row], round_[row], first[row] = number, index, rows[0]
         trajectories.append(trajectory)
-    columns = table.others()
-    actions = [said.action for said in responses]
-    if _ACTION not in columns and any(actions):
-        columns[_ACTION] = np.array(actions, dtype=object)
+    is_rewritten = any(trajectory.rewritten for trajectory in trajectories)
     rewards = table.rewards()
-    if rewards is not None:
-        columns["row_reward"] = np.array(rewards)
-    shared = {k for k, v in columns.items() if k != _ACTION and _agrees(v, first)}
-    heads = [rows[0] for rows in groups.values()]
-    order = [row for rows in groups.values() for row in rows]
+    columns, lost = _columns_of_texts(table, groups, responses)
     # An address that is not followed may be of a picture in a column.
     skipped = {UNREAD_PICTURE} if any(pictures) else set()
     messages = [message for said in (*contexts, responses) for message in said]
     unread = [n for message in messages for n in message.unread if n not in skipped]
-    lost = left_out_entry({*(_KEYS & (columns.keys() - shared)), *unread})
     count = {"num_unread_blocks": len(unread)} if unread else {}
-    meta = {**fields["meta"], **lost, **count}
-    is_rewritten = any(trajectory.rewritten for trajectory in trajectories)
+    left_out = left_out_entry({*lost, *unread})
+    meta = {**fields["meta"], **left_out, **count}
     batch = Batch.from_turns(
         [trajectory.turns(with_pieces=is_rewritten) for trajectory in trajectories],
         rewards=None
         if rewards is None
         else [rewards[rows[-1]] for rows in groups.values()],
         sample_ids=tuple(map(str, groups)),
-        sample_columns={
-            **{k: v[heads] for k, v in columns.items() if k in shared},
-            "num_rows": np.array([len(rows) for rows in groups.values()]),
-        },
-        round_columns={
-            **{k: v[order] for k, v in columns.items() if k not in shared},
-            "sample": sample[order],
-            "round": round_[order],
-            "row": np.array(order),
-        },
+        **columns,
         **{**fields, "meta": meta},
     )
     if is_rewritten:
@@ -148,7 +128,40 @@ def _join_texts(
     return with_context_columns(batch)
 
 
+def _columns_of_texts(
+    table: StepTable, groups: Mapping[Any, Sequence[int]], responses: Sequence[Said]
+) -> tuple[dict[str, dict[str, Array]], set[str]]:
+    """Return the columns of samples and of rounds, and the names of those left out."""
+    columns = table.others()
+    actions = [said.action for said in responses]
+    if _ACTION not in columns and any(actions):
+        columns[_ACTION] = np.array(actions, dtype=object)
+    rewards = table.rewards()
+    if rewards is not None:
+        columns["row_reward"] = np.array(rewards)
+    sizes = np.array([len(rows) for rows in groups.values()])
+    heads = np.array([rows[0] for rows in groups.values()])
+    order = np.array([row for rows in groups.values() for row in rows])
+    first = np.repeat(heads, sizes)
+    shared = {
+        name
+        for name, column in columns.items()
+        if name != _ACTION and _agrees(column[order], column[first])
+    }
+    by_sample = {name: columns[name][heads] for name in columns if name in shared}
+    by_round = {name: columns[name][order] for name in columns if name not in shared}
+    keys = {
+        "sample": np.repeat(np.arange(len(sizes)), sizes),
+        "round": np.concatenate([np.arange(size) for size in sizes]),
+        "row": order,
+    }
+    return {
+        "sample_columns": {**by_sample, "num_rows": sizes},
+        "round_columns": {**by_round, **keys},
+    }, {*(keys.keys() & by_round.keys())}
+
+
 def _agrees(column: Array, first: Array) -> bool:
     """Return whether each row has the value of its trajectory's first row."""
-    pairs = zip(column.tolist(), column[first].tolist(), strict=True)
+    pairs = zip(column.tolist(), first.tolist(), strict=True)
     return all(repr(value) == repr(head) for value, head in pairs)

@@ -7,7 +7,7 @@ piece, which is empty and stands after the text of its turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -31,7 +31,8 @@ class _Turn:
     Attributes
     ----------
     at: Its first piece.
-    shots: Its pictures, and the first round that is written after them.
+    shots: Its pictures.
+    round: The first round that is written after it.
     """
 
     role: str
@@ -107,7 +108,7 @@ class TextTrajectory:
         start, first_turn = self._size, len(self._turns)
         before = [piece for message in self._before for piece in message.places]
         context = self._go_on(said) or self._match(said, pictures)
-        others = dict(other for message in self._before for other in message.others)
+        others = self._others()
         new = [shot for shot in pictures if shot.digest() not in others]
         if new:
             if len(self._turns) == first_turn:
@@ -172,7 +173,8 @@ class TextTrajectory:
         """Return the context of one text that goes on from all that was written."""
         if not self._before or len(said) != 1:
             return None
-        (message,), known = said, [*self._shown()]
+        (message,) = said
+        known = [digest for placed in self._before for digest, _ in placed.pictures]
         written = "".join(placed.said.text for placed in self._before)
         if not message.text.startswith(written) or not appends(known, message.digests):
             return None
@@ -209,7 +211,7 @@ class TextTrajectory:
         self, context: Sequence[_Placed], others: Sequence[Screenshot]
     ) -> list[_Placed]:
         """Show, after all messages, the known ones of pictures that are in none."""
-        known = dict(other for message in self._before for other in message.others)
+        known = self._others()
         shown = [(shot.digest(), known.get(shot.digest())) for shot in others]
         own = tuple((digest, piece) for digest, piece in shown if piece is not None)
         *first, last = [message._replace(others=()) for message in context] or [
@@ -217,14 +219,13 @@ class TextTrajectory:
         ]
         return [*first, last._replace(others=own)]
 
-    def _shown(self) -> Iterator[bytes]:
-        """Yield the hashes of the pictures of the messages before."""
-        for message in self._before:
-            yield from (digest for digest, _ in message.pictures)
-
     def _pictures(self) -> dict[bytes, int]:
         """Return the pieces of the pictures of the messages before, by their hash."""
         return dict(picture for message in self._before for picture in message.pictures)
+
+    def _others(self) -> dict[bytes, int]:
+        """Return the same of the pictures before that are in no message."""
+        return dict(other for message in self._before for other in message.others)
 
     def _enter_new(self, message: Said, known: Mapping[bytes, int]) -> _Placed:
         new = [i for i, digest in enumerate(message.digests) if digest not in known]
