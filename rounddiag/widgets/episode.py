@@ -11,7 +11,7 @@ from rounddiag.batch.turns import GENERATED
 from rounddiag.columns import Column
 from rounddiag.schema import COST, SECONDS
 from rounddiag.text.chat_template import TURN_ENDS
-from rounddiag.widgets.outcomes import describe_outcome
+from rounddiag.widgets.outcomes import STATUS_NAMES, describe_outcome
 from rounddiag.wording import encodable, with_minus
 
 # Columns whose text is the task; others are tried if it has no space, as a name.
@@ -21,7 +21,7 @@ _TASKS = (
 )
 # Columns that say how an episode ended, or what failed in it.
 _ENDS = re.compile(
-    r"status|(finish|stop|end|exit|terminat)\w*_?(reason|condition|status)?|(is_)?"
+    rf"{STATUS_NAMES}|(is_)?"
     r"(done|completed|truncated|terminated|aborted|solved|success(ful)?|passed)|\w*error\w*"
     r"|\w*exception\w*|max_(turns|steps)",
     re.IGNORECASE,

@@ -23,7 +23,8 @@ _OF_TEXTS = (
     ("failed", r"fail|incorrect|unsolved|not.solved|wrong"),
     ("solved", r"solved|success|passed|correct"),
 )
-_STATUS = r"status|(finish|stop|end|exit|terminat)\w*_?(reason|condition|status)?"
+# Columns of a status, or of a reason to stop.
+STATUS_NAMES = r"status|(finish|stop|end|exit|terminat)\w*_?(reason|condition|status)?"
 _GIVEN_UP = r"\b(fail(ed|ure)?|infeasible|call_user)\b"
 
 
@@ -79,7 +80,7 @@ def _said(name: str, text: str) -> str:
         if re.fullmatch(pattern, name, re.IGNORECASE):
             is_count = word == "error" and text.isdigit()
             return "" if is_count else word
-    if re.fullmatch(_STATUS, name, re.IGNORECASE):
+    if re.fullmatch(STATUS_NAMES, name, re.IGNORECASE):
         for word, pattern in _OF_TEXTS:
             if re.search(pattern, text, re.IGNORECASE):
                 return word
