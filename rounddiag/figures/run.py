@@ -61,7 +61,7 @@ _TITLE = "Mismatch over training"
 _COLUMNS = (
     *("num_samples", "num_tokens", "num_nonfinite", "mean", "ci_low", "ci_high"),
 )
-_MAX_LINES = 8  # more lines cannot be told apart
+_MAX_LINES = 8  # more lines cannot be distinguished
 _PANEL = 70  # height of a panel beside the means, in pixels
 _RIBBON = 0.12
 _KEY, _LINE = 54, 58  # characters of a line of the key, and of any

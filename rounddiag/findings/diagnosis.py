@@ -36,7 +36,7 @@ class Diagnosis(Sequence[Finding]):
     kind: The kind of run whose range was used.
     kind_is_assumed: Whether neither the caller nor the batch's `meta` named the kind.
     rest: The level of what no finding explains.
-    checks: The contracts of `rounddiag.check` that were looked at, and those that the
+    checks: The contracts of `rounddiag.check` that were tested, and those that the
         file does not allow to test.
     reason: Why the mismatch cannot be measured; empty otherwise.
     caveat: A warning about all numbers, such as that the rounds are unknown; empty if

@@ -39,7 +39,7 @@ MIN_SLOPE, _LARGE = 0.5, 5.0
 # Nats by which engines disagree on a token that one of them finds likely: martingale's
 # rule, found on a real run.
 _FAR = 2.0
-# What is left of a fault, such as rows that are too short to be told, is no other one:
+# What is left of a fault, such as rows too short to be recognised, is no other fault:
 # its zeros are no fills, and a few tokens of a swapped row fit with a lag.
 _LEFT_OF = {
     "mask_offset": {"filled_log_probs"},

@@ -317,12 +317,12 @@ def is_json_value(value: object) -> bool:
 def _is_json(value: object, depth: int, known: dict[int, bool]) -> bool:
     """Return whether it is JSON of so many levels; `known` are objects and lists by id.
 
-    Each is looked at once: those of a pickle may hold each other, or themselves.
+    Each is read once: those of a pickle may hold each other, or themselves.
     """
     if not isinstance(value, dict | list) or not depth:
         return type(value) in _PLAIN
     if id(value) not in known:
-        known[id(value)] = False  # while it is looked at
+        known[id(value)] = False  # while it is read
         has_names = isinstance(value, list) or {*map(type, value)} <= {str}
         items = value.values() if isinstance(value, dict) else value
         known[id(value)] = has_names and (

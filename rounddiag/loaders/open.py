@@ -261,7 +261,7 @@ def load(  # noqa: PLR0913 all but the path by keyword
           describe it.
         - Rounds are numbered through, and the round column `row` is the row in the
           file.
-        - Pictures are told apart by the round column `image_hashes`, else by their
+        - Pictures are distinguished by the round column `image_hashes`, else by their
           pixels: where these are more than 1 GB, by some rows of patches of each, as
           `meta["contexts"]` then says.
     order_by : str, optional

@@ -57,7 +57,7 @@ class ListPath:
     keys: The keys of the role and of what was said; None for other objects.
     roles: The roles that occur.
     names: The keys of the first item.
-    num_items: How many items were looked at.
+    num_items: How many items were read.
     has_blocks: Whether what was said is not always text.
     """
 
