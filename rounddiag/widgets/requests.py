@@ -168,7 +168,7 @@ class RequestHandler:
             "is_update": bool(diagnosis.updates),
             "text": lacks or diagnosis.text,
             "first": first,
-            "others": "" if lacks else diagnosis.caveat + " ".join(others),
+            "others": "" if lacks else (diagnosis.caveat + " ".join(others)).rstrip(),
             "num_findings": len(diagnosis),
             **_what_tests(diagnosis),
             "usual": diagnosis.reference.usual,

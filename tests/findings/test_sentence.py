@@ -133,3 +133,13 @@ def test_a_finding_says_what_it_weighs_in_the_update(
     text = rd.diagnose(replace(batch, advantages=known)).text
     assert clause in text
     assert ("These tokens, 53% of all in" in text) == bool(clause)
+
+
+def test_samples_of_the_sentence_are_those_with_such_tokens() -> None:
+    batch = rd.load("sample_data/step_rows.parquet")
+    size = rd.token_frame(batch)
+    large = size[size["diff"].abs() > math.log(2)]
+    text = rd.diagnose(batch).text
+    part = f"in {large['sample'].nunique()} of {batch.num_samples} samples"
+    assert f"{len(large)} tokens differ by more than a factor of 2" in text
+    assert part in text
