@@ -130,7 +130,7 @@ def test_the_page_of_an_index_has_no_picture_and_no_link_into_the_checkout() -> 
     for rule in hook["substitutions"]:
         page = re.sub(rule["pattern"], rule["replacement"], page)
     assert re.findall(r"\]\((?!https?:)", page) == []
-    assert "Notebook 03 shows every figure." in page
+    assert "Notebook 03 shows the figures." in page
 
 
 @pytest.mark.slow

@@ -120,7 +120,8 @@ def _with_truncated_sampling(batch: Batch) -> Batch:
 
 
 def _with_one_engine(batch: Batch) -> Batch:
-    return replace(batch, old_log_probs=None)
+    meta = {k: fact for k, fact in batch.meta.items() if k != "old_log_probs_source"}
+    return replace(batch, old_log_probs=None, meta=meta)
 
 
 DEMOS: dict[str, Demo] = {
@@ -151,7 +152,8 @@ DEMOS: dict[str, Demo] = {
         sample_by="traj_uid",
     ),
     "one_engine": Demo(
-        "The file has the sampler's log-probs only: no mismatch, but every token.",
+        "The batch has the sampler's log-probs only: no mismatch can be measured, but"
+        " every token, screenshot and action is there.",
         "healthy.parquet",
         edit=_with_one_engine,
     ),
