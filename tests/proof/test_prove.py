@@ -229,7 +229,7 @@ def test_what_is_known_is_judged_after_an_interrupt(
     assert (proof.side, proof.cause) == ("old", "prompt_mismatch")
     assert "it was interrupted" in proof.not_tested.values()
     assert "it was interrupted" in repr(proof)
-    assert "rounddiag prove with interrupted: 8 hyp" in capsys.readouterr().err
+    assert "rounddiag prove with interrupted: " in capsys.readouterr().err
 
 
 def shuffled(ids: list[int], sample: int) -> list[float]:
