@@ -20,6 +20,7 @@ from rounddiag.core.columns import span_texts
 from rounddiag.errors import FrameError
 from rounddiag.text import roles, special_tokens
 from rounddiag.text.role_tagging import ROLES
+from rounddiag.widgets.outcomes import success_of
 from rounddiag.wording import join_names, with_minus
 
 # Numbers of tokens, where the batch has them.
@@ -156,6 +157,7 @@ class BatchColumns:
             {
                 "sample": mate,
                 **{name: values[mate].item() for name, values in known.items()},
+                "success": success_of(self.batch, mate),
             }
             for mate in np.flatnonzero(codes == codes[sample]).tolist()
         ]

@@ -44,7 +44,9 @@ _EXACT = 1 << 53  # up to here float64 has every integer
 _MAX_TEXT = 4000  # characters of a text that are sent
 
 
-def describe_episode(sample: Batch, last: dict[str, Any] | None) -> dict[str, Any]:
+def describe_episode(
+    sample: Batch, last: dict[str, Any] | None, *, success: bool | None
+) -> dict[str, Any]:
     """Describe the end of a sample, a batch of one, whose last action is `last`."""
     said = texts_of_end(sample, 0)
     facts = [
@@ -55,7 +57,7 @@ def describe_episode(sample: Batch, last: dict[str, Any] | None) -> dict[str, An
     return {
         "facts": facts,
         "last": last["label"] if last and is_known else "",
-        "outcome": describe_outcome(sample, said.items(), last),
+        "outcome": describe_outcome(sample, said.items(), last, success=success),
     }
 
 

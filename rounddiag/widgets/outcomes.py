@@ -1,4 +1,4 @@
-"""How a trajectory ended, in one word: by its columns, reward and last action."""
+"""How a trajectory ended, in one word: by its columns, its success and last action."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from rounddiag.batch import Batch
 from rounddiag.wording import with_minus
 
+_SUCCESS_NAMES = r"(is_)?(solved|success(ful)?|passed)"
+_UNSET = ("false", "0", "no", "none", "null")
+_FLAGS = (*_UNSET, "true", "1", "yes")  # a share or a count of successes is none
 # What a column of this name says if it is a flag that is set, or a text that is there.
 _OF_NAMES = (
     ("error", r"\w*(error|exception)\w*"),
-    ("solved", r"(is_)?(solved|success(ful)?|passed)"),
     ("truncated", r"(is_)?(truncated|aborted)"),
 )
 # What the text of a status, or of a reason to stop, says.
@@ -20,7 +24,7 @@ _OF_TEXTS = (
     ("error", r"error|exception|crash"),
     ("given up", r"infeasible|give[ns]?.?up|gave.?up"),
     ("truncated", r"trunc|length|max_|limit|time.?out|timed.?out|abort|incomplete"),
-    ("failed", r"fail|incorrect|unsolved|not.solved|wrong"),
+    ("failed", r"fail|incorrect|wrong|(un|not.)(solved|success)"),
     ("solved", r"solved|success|passed|correct"),
 )
 # Columns of a status, or of a reason to stop.
@@ -28,10 +32,25 @@ STATUS_NAMES = r"status|(finish|stop|end|exit|terminat)\w*_?(reason|condition|st
 _GIVEN_UP = r"\b(fail(ed|ure)?|infeasible|call_user)\b"
 
 
+def success_of(batch: Batch, sample: int) -> bool | None:
+    """Return whether a sample's reward says that it succeeded; None if it does not say.
+
+    A reward is a success only where all rewards of the batch are 0 or 1. Any other may
+    be shaped, or relative to those of its group.
+    """
+    if batch.rewards is None:
+        return None
+    rewards = batch.rewards.double().cpu().numpy()
+    is_binary = np.isin(rewards[np.isfinite(rewards)], (0, 1)).all()
+    is_known = is_binary and np.isfinite(rewards[sample])
+    return bool(rewards[sample] == 1) if is_known else None
+
+
 def outcome_of(
     columns: Iterable[tuple[str, str]],
-    reward: float | None,
     last: Mapping[str, Any] | None,
+    *,
+    success: bool | None = None,
 ) -> str:
     """Return how an episode ended; "" where nothing says so.
 
@@ -39,42 +58,45 @@ def outcome_of(
     ----------
     columns : iterable of (str, str)
         The columns that say something of the end, each with its value as text.
-    reward : float or None
-        Above 0 the task is solved.
     last : mapping or None
         The last action, as `describe_actions` has it.
+    success : bool or None
+        What the reward says, as `success_of` returns it.
 
     Returns
     -------
     str
         `error`, `truncated`, `solved`, `failed`, `given up` or `finished`. What the
-        file says comes before the reward, and the reward before the last action, which
-        the model chose: alone it says that the model finished or gave up.
+        file says comes before the reward. An action that gives up comes before a
+        reward of 0: it says more.
 
     Examples
     --------
-    >>> outcome_of([("status", "max_steps")], 0.0, None)
+    >>> outcome_of([("status", "max_steps")], None, success=False)
     'truncated'
-    >>> outcome_of([], 0.0, {"kind": "finished", "line": "finished fail"})
+    >>> outcome_of([], {"kind": "finished", "line": "finished fail"}, success=False)
     'given up'
     """
     said = {word for name, text in columns if (word := _said(name, text))}
     for word in ("error", "given up", "truncated", "failed", "solved"):
         if word in said:
             return word
-    is_last = last is not None and last["kind"] == "finished"
-    if reward is not None and reward > 0:
+    if success:
         return "solved"
+    is_last = last is not None and last["kind"] == "finished"
     if is_last and last and re.search(_GIVEN_UP, last["line"], re.IGNORECASE):
         return "given up"
-    if reward is not None:
+    if success is False:
         return "failed"
     return "finished" if is_last or "finished" in said else ""
 
 
 def _said(name: str, text: str) -> str:
     """Return what one column says."""
-    if text in ("False", "0"):
+    is_set = text.lower() not in _UNSET
+    if re.fullmatch(_SUCCESS_NAMES, name, re.IGNORECASE):
+        return "" if text.lower() not in _FLAGS else "solved" if is_set else "failed"
+    if not is_set:
         return ""
     for word, pattern in _OF_NAMES:
         if re.fullmatch(pattern, name, re.IGNORECASE):
@@ -88,14 +110,17 @@ def _said(name: str, text: str) -> str:
 
 
 def describe_outcome(
-    own: Batch, columns: Iterable[tuple[str, str]], last: Mapping[str, Any] | None
+    own: Batch,
+    columns: Iterable[tuple[str, str]],
+    last: Mapping[str, Any] | None,
+    *,
+    success: bool | None,
 ) -> dict[str, str]:
     """Return the outcome of a batch of one sample, and the facts that say so."""
-    reward = None if own.rewards is None else float(own.rewards[0])
     known = [*columns]
     facts = [f"{name.replace('_', ' ')}: {text}" for name, text in known]
-    if reward is not None:
-        facts.append(f"reward: {with_minus(f'{reward:.4g}')}")
+    if own.rewards is not None:
+        facts.append(f"reward: {with_minus(f'{float(own.rewards[0]):.4g}')}")
     if last is not None and last["kind"] == "finished":
         facts.append(f"last action: {last['line']}")
-    return {"word": outcome_of(known, reward, last), "why": "; ".join(facts)}
+    return {"word": outcome_of(known, last, success=success), "why": "; ".join(facts)}

@@ -42,6 +42,7 @@ from rounddiag.widgets.images import (
     last_seen_screenshots,
     screenshots_after,
 )
+from rounddiag.widgets.outcomes import success_of
 from rounddiag.wording import pluralize
 
 
@@ -326,7 +327,11 @@ def sample_payload(
         "name_b": pair_of(own).b,
         "weight_limit": weight_limit(batch),
         "task": task_of(own, prompt),
-        "end": describe_episode(own, records[-1]["action"] if records else None),
+        "end": describe_episode(
+            own,
+            records[-1]["action"] if records else None,
+            success=success_of(batch, sample),
+        ),
         "rounds": records,
         "gaps": gaps,
         "tokens": tokens,
@@ -356,6 +361,22 @@ def _gaps(
             at = len(rounds) if gap["before"] is None else gap["before"]
             gap |= {"turns": said[at], "rest": []}
     return gaps
+
+
+def last_action(batch: Batch, sample: int, cache: BatchCache) -> dict[str, Any] | None:
+    """Return the action of the last round of a sample, as `sample_payload` has it."""
+    rounds = Measured.of(batch).rounds
+    own = rounds[rounds["sample"].to_numpy() == sample]
+    if own.empty:
+        return None
+    text = ""
+    if not batch.lacks("text", "tokenizer"):
+        sequence = TokenSequence.of(batch, sample, cache)
+        start = sequence.num_prompt + own["start"].iloc[-1]
+        places = np.arange(start, start + own["num_tokens"].iloc[-1])
+        text = "".join(sequence.texts_at([places])[0])
+    recorded = recorded_actions(batch[sample], len(own))[-1:]
+    return describe_actions([text], [None], recorded)[0]
 
 
 def prompt_turns(batch: Batch, sample: int, cache: BatchCache) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.widgets.episode import task_of, texts_of_end
-from rounddiag.widgets.outcomes import outcome_of
-from rounddiag.widgets.sample_view import BatchCache, prompt_turns
+from rounddiag.widgets.outcomes import outcome_of, success_of
+from rounddiag.widgets.sample_view import BatchCache, last_action, prompt_turns
 
 _BLOCKS = "▁▂▃▄▅▆▇█"  # of rising height
 
@@ -25,11 +25,12 @@ def columns_of_trajectories(
     task, which is read once.
     """
     columns: list[tuple[str, str, list[Any]]] = []
+    cache, known = BatchCache(batch), dict[object, str]()
     if not has_status:
-        columns.append(("outcome", "text", [_outcome(batch, at) for at in samples]))
+        outcomes = [_outcome(batch, sample, cache) for sample in samples]
+        columns.append(("outcome", "text", outcomes))
     if batch.rewards is not None and batch.group_ids is not None:
         columns.append(("of group", "text", _group_rewards(batch, samples)))
-    cache, known = BatchCache(batch), dict[object, str]()
     tasks = []
     for sample in samples:
         key = sample if batch.group_ids is None else batch.group_ids[sample]
@@ -40,10 +41,10 @@ def columns_of_trajectories(
     return [column for column in columns if any(column[2])]
 
 
-def _outcome(batch: Batch, sample: int) -> str:
-    reward = None if batch.rewards is None else float(batch.rewards[sample])
+def _outcome(batch: Batch, sample: int, cache: BatchCache) -> str:
     said = texts_of_end(batch, sample)
-    return outcome_of(said.items(), reward, None)
+    last = last_action(batch, sample, cache)
+    return outcome_of(said.items(), last, success=success_of(batch, sample))
 
 
 def _group_rewards(batch: Batch, samples: Sequence[int]) -> list[str]:

@@ -127,7 +127,8 @@ def test_a_trajectory_says_how_it_ended_and_what_failed(
     page: tuple[DirectPage, bool],
 ) -> None:
     opened, _ = page
-    assert opened.text(".rdx-outcome") == "✗ failed"  # its reward is 0
+    # It says so itself; rewards that are not all 0 or 1 say nothing of success.
+    assert opened.text(".rdx-outcome") == "finished"
     # The observation after each round is an error.
     assert opened.texts(".rdx-errors > b") == ["3 errors"]
     assert opened.find(".rdx-error-mark").count() == 3

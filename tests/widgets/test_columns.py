@@ -127,10 +127,15 @@ def test_a_sample_is_described_by_what_filters_keep() -> None:
     for name, (_, condition) in facts.items():
         assert columns.keep(name, condition)[:3].all()
     assert [one["name"] for one in columns.facts(2)] == ["reward", "rank", "group_id"]
-    assert columns.mates(2) == [
-        {"sample": 0, "reward": 1.0, "num_rounds": 2, "num_tokens": 3},
-        {"sample": 2, "reward": 0.0, "num_rounds": 1, "num_tokens": 1},
-    ]
+    first, second = columns.mates(2)
+    assert first == {
+        "sample": 0,
+        "reward": 1.0,
+        "num_rounds": 2,
+        "num_tokens": 3,
+        "success": True,
+    }
+    assert (second["sample"], second["success"]) == (2, False)
     assert BatchColumns(hand_batch()).mates(0) == []
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rounddiag.batch import Batch
 from rounddiag.widgets.episode import read_turns
-from rounddiag.widgets.outcomes import outcome_of
+from rounddiag.widgets.outcomes import outcome_of, success_of
 from rounddiag.widgets.sample_view import sample_payload
 from tests.widgets.samples import worded
 
@@ -110,28 +112,48 @@ DONE, FAIL = (
 
 
 @pytest.mark.parametrize(
-    ("columns", "reward", "last", "word"),
+    ("columns", "success", "last", "word"),
     [
-        ([("status", "max_steps")], 1.0, DONE, "truncated"),  # before the reward
-        ([("status", "done")], 0.0, DONE, "failed"),
-        ([("error_message", "Timeout")], 1.0, DONE, "error"),
+        ([("status", "max_steps")], True, DONE, "truncated"),  # before the reward
+        ([("status", "done")], False, DONE, "failed"),
+        ([("error_message", "Timeout")], True, DONE, "error"),
         ([("num_errors", "3"), ("is_error", "False")], None, None, ""),
         ([("is_truncated", "True")], None, None, "truncated"),
-        ([("solved", "False")], None, None, ""),
+        ([("solved", "False")], None, DONE, "failed"),
+        ([("success", "1")], False, None, "solved"),
+        ([("success", "0.3")], None, None, ""),  # a share of several tries
         ([("exit_reason", "not solved")], None, None, "failed"),
-        ([], 0.5, FAIL, "solved"),
-        ([], 0.0, FAIL, "given up"),
-        ([], 0.0, {"kind": "finished", "line": "finished failure"}, "given up"),
-        ([], 0.0, {"kind": "click", "line": "click fail"}, "failed"),
+        ([("status", "unsuccessful")], None, None, "failed"),
+        ([], True, FAIL, "solved"),
+        ([], False, FAIL, "given up"),
+        ([], False, {"kind": "finished", "line": "finished failure"}, "given up"),
+        ([], False, {"kind": "click", "line": "click fail"}, "failed"),
         ([], None, DONE, "finished"),
         ([("done", "True")], None, None, "finished"),
         ([], None, None, ""),
     ],
 )
 def test_the_outcome_is_what_the_file_says_then_reward_then_action(
-    columns: list[tuple[str, str]], reward: float | None, last: Any, word: str
+    columns: list[tuple[str, str]], success: bool | None, last: Any, word: str
 ) -> None:
-    assert outcome_of(columns, reward, last) == word
+    assert outcome_of(columns, last, success=success) == word
+
+
+@pytest.mark.parametrize(
+    ("rewards", "successes"),
+    [
+        ([0.0, 1.0, math.nan], [False, True, None]),
+        ([0.0, 1.0, 0.5], [None, None, None]),  # shaped
+        ([-1.0, 1.0, 1.0], [None, None, None]),  # relative, or with a penalty
+        (None, [None, None, None]),
+    ],
+)
+def test_a_reward_is_a_success_only_where_all_are_0_or_1(
+    rewards: list[float] | None, successes: list[bool | None]
+) -> None:
+    turns = [[("user", "go"), ("assistant", "ok")]] * 3
+    batch = Batch.from_turns(turns, rewards=rewards)
+    assert [success_of(batch, sample) for sample in range(3)] == successes
 
 
 def test_a_round_has_its_seconds_and_its_price() -> None:

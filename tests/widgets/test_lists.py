@@ -291,20 +291,24 @@ def test_trajectories_are_sorted_by_a_column_unknown_values_last() -> None:
 
 
 def test_a_trajectory_says_its_outcome_its_group_s_rewards_and_its_task() -> None:
-    turns = [[("user", f"Do {task}."), ("assistant", "ok")] for task in "aab"]
+    words = ("finished(content='fail')", "click(1, 2)", "click(3, 4)")
+    turns = [
+        [("user", f"Do {task}."), ("assistant", text)]
+        for task, text in zip("aab", words, strict=True)
+    ]
     ends = np.array(["", "max_steps", ""])
     batch = rd.Batch.from_turns(
         turns,
-        rewards=[0.0, 1.0, 0.5],
+        rewards=[0.0, 1.0, 0.0],
         group_ids=["a", "a", "b"],
         sample_columns={"exit_status": ends},
     )
     rows = drawer_list(session(batch), "samples")
-    assert column(rows, "sample") == [1, 2, 0]
-    assert column(rows, "outcome") == ["truncated", "solved", "failed"]
-    assert column(rows, "of group") == ["▁█", "", "▁█"]  # b is alone
-    assert column(rows, "task") == ["Do a.", "Do b.", "Do a."]
-    assert column(rows, "group") == ["a", "b", "a"]
+    assert column(rows, "sample") == [1, 0, 2]
+    assert column(rows, "outcome") == ["truncated", "given up", "failed"]
+    assert column(rows, "of group") == ["▁█", "▁█", ""]  # b is alone
+    assert column(rows, "task") == ["Do a.", "Do a.", "Do b."]
+    assert column(rows, "group") == ["a", "a", "b"]
 
 
 def test_without_a_pair_rows_are_by_reward_and_length() -> None:

@@ -124,7 +124,7 @@ function gapNode(gap, onObservation) {
 }
 
 const LONG_TURN = [6, 480]; // lines and characters that are shown before a click
-const FAILURE = /^\s*(Traceback \(most recent call last\)|[\w.]*(Error|Exception)\b|error\b)/im;
+const FAILURE = /^\s*(Traceback \(most recent call last\)|[\w.]*(Error|Exception)(:|$)|(error|ERROR):)/m; // as tools and languages write them
 
 /** A message of an observation: who says it, and its words. */
 function turnNode({ role, text, num_images: num }) {

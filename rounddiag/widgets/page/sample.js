@@ -219,6 +219,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   function showOutcome() {
     const { word, why } = trajectory.end?.outcome ?? {};
     outcome.textContent = OUTCOMES[word] ?? "outcome not recorded";
+    outcome.hidden = !word && Number.isFinite(trajectory.reward); // which a chip shows
     [outcome.title, outcome.dataset.outcome] = [visible(why || "The file has no status, reward or final action."), word];
     const failed = trajectory.rounds.filter((round) => errorOf(trajectory, round));
     const buttons = failed.map((round) => pushButton({ class: "rdx-unfold", "data-round": round.round, title: visible(errorOf(trajectory, round)) }, () => {}, `round ${round.round}: ${visible(errorOf(trajectory, round)).slice(0, ERROR_LENGTH)}`));
@@ -351,8 +352,8 @@ const FIRST_FACTS = ["reward", "status", "rank"]; // as in columns.py
 // attempts at the same task.
 function factChips({ facts = [], mates = [], sample, group_id: group, task }, onFact, onMates) {
   const others = mates.filter((mate) => mate.sample !== sample);
-  const solved = others.filter(({ reward }) => reward > 0).length;
-  const rewards = others.some(({ reward }) => reward !== undefined) ? `: ${solved} solved` : "";
+  const solved = others.filter(({ success }) => success).length;
+  const rewards = others.some(({ success }) => success !== null) ? `: ${solved} solved` : rewardRange(others);
   const chips = facts.filter(({ text }) => text !== task).map(({ name, text, condition }) => {
     const words = `${visible(name)} ${visible(text)}`;
     const attributes = { class: "rdx-chip", "data-name": name, title: onFact ? `Filter by ${words}` : words };
@@ -363,6 +364,13 @@ function factChips({ facts = [], mates = [], sample, group_id: group, task }, on
   const title = "Two attempts at this task side by side (m)";
   const about = pushButton({ class: "rdx-chip rdx-mates", title }, onMates, `${pluralize(others.length, "other")} of ${visible(String(group))}${rewards}`);
   return [...chips.slice(0, first), about, ...chips.slice(first)];
+}
+
+// Rewards that are no success, from the lowest to the highest.
+function rewardRange(mates) {
+  const rewards = mates.map(({ reward }) => reward).filter(Number.isFinite);
+  const ends = [...new Set([Math.min(...rewards), Math.max(...rewards)])];
+  return rewards.length ? `: reward ${ends.map(number).join(" to ")}` : "";
 }
 
 function titleOf({ of, partner, sample, sample_id: id, num_tokens: size, rounds }) {
