@@ -333,10 +333,7 @@ def _not_read(_: object, kind: str, name: str) -> Iterator[Piece]:
 _Reader: TypeAlias = Callable[[Any, str, str], Iterator[Piece]]
 _READERS: dict[str, _Reader] = {
     **dict.fromkeys(("text", "content", "parts", "refusal", "logs"), _content),
-    **dict.fromkeys(
-        (*SAID[: SAID.index("content")], "summary"),
-        _thoughts,
-    ),
+    **dict.fromkeys((*SAID[: SAID.index("content")], "summary"), _thoughts),
     **dict.fromkeys(("reasoningContent", "reasoningText"), _thoughts),
     **dict.fromkeys(("tool_calls", "function_call", "functionCall", "toolUse"), _calls),
     "toolResult": _tool_result,

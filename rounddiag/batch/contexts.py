@@ -22,10 +22,7 @@ from torch import Tensor
 from rounddiag._typing import Array
 from rounddiag.batch.missing import MissingError
 from rounddiag.batch.sample_sequence import SampleSequence
-from rounddiag.batch.sequence_difference import (
-    appends,
-    shared_ranges,
-)
+from rounddiag.batch.sequence_difference import appends, shared_ranges
 from rounddiag.batch.turns import piece_texts, prompt_pieces
 from rounddiag.errors import BatchError
 from rounddiag.schema import CONTEXT_COLUMNS
@@ -305,10 +302,7 @@ def _marked(parts: Sequence[ContextPiece], is_marked: Array) -> Iterator[Context
 
 
 def _entered(
-    sequence: SampleSequence,
-    round_: int,
-    index: Array,
-    parts: Sequence[ContextPiece],
+    sequence: SampleSequence, round_: int, index: Array, parts: Sequence[ContextPiece]
 ) -> Sequence[ContextPiece]:
     """Return what is in no earlier context: it stands right before the round."""
     if not round_:

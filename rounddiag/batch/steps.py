@@ -78,9 +78,7 @@ def _shots(messages: Iterable[Said]) -> list[Screenshot]:
 
 
 def _join_texts(
-    table: StepTable,
-    groups: Mapping[Any, Sequence[int]],
-    fields: Mapping[str, Any],
+    table: StepTable, groups: Mapping[Any, Sequence[int]], fields: Mapping[str, Any]
 ) -> Batch:
     for name in LOG_PROBS:
         if name in table.columns:

@@ -37,12 +37,7 @@ from rounddiag.batch.contexts import context_columns
 from rounddiag.batch.layout import map_positions, select
 from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.batch.picture_places import with_image_rounds
-from rounddiag.batch.step_order import (
-    StepOrder,
-    is_absent,
-    named_column,
-    step_order,
-)
+from rounddiag.batch.step_order import StepOrder, is_absent, named_column, step_order
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
 from rounddiag.schema import ORIGINAL_SAMPLE

@@ -14,11 +14,7 @@ from weakref import finalize
 from torch import Tensor
 
 from rounddiag.capture.facts import why_nothing_to_record
-from rounddiag.capture.options import (
-    Options,
-    make_capture_folder,
-    remove_stale_files,
-)
+from rounddiag.capture.options import Options, make_capture_folder, remove_stale_files
 from rounddiag.capture.snapshot import (
     Snapshot,
     merge_late_fields,

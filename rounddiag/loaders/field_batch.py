@@ -37,13 +37,7 @@ from rounddiag.batch.left_out import left_out_entry
 from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.field_reader import FieldReader, real_positions, without_padding
-from rounddiag.loaders.fields import (
-    SAMPLING,
-    SCORE,
-    aliases_of,
-    field_of,
-    names_where,
-)
+from rounddiag.loaders.fields import SAMPLING, SCORE, aliases_of, field_of, names_where
 from rounddiag.loaders.plain_columns import (
     expand_entries,
     row_names,

@@ -14,12 +14,7 @@ from rounddiag._typing import Array
 from rounddiag.errors import LoadError
 from rounddiag.loaders.packed import open_unpacked, packing
 from rounddiag.loaders.source import Source, damage_error
-from rounddiag.text.json_text import (
-    MAX_DEPTH,
-    JsonError,
-    objects_in,
-    parse_json,
-)
+from rounddiag.text.json_text import MAX_DEPTH, JsonError, objects_in, parse_json
 from rounddiag.wording import join_names
 
 _NUMBERS = {bool, int, float, NoneType}

@@ -46,11 +46,7 @@ from rounddiag.loaders.detection import (
     read_tensors,
 )
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.json_lines import (
-    JsonLines,
-    columns_or_rows,
-    is_json_value,
-)
+from rounddiag.loaders.json_lines import JsonLines, columns_or_rows, is_json_value
 from rounddiag.loaders.paths import resolve_paths, several_batches
 from rounddiag.loaders.source import Source, load_errors
 from rounddiag.loaders.tables import as_table, in_memory
@@ -94,10 +90,7 @@ _MAX_REASONS = 8  # in `meta`
 
 
 def _read_each(
-    files: Sequence[Path],
-    path: Path,
-    columns: _Columns | None,
-    refused: dict[str, str],
+    files: Sequence[Path], path: Path, columns: _Columns | None, refused: dict[str, str]
 ) -> Iterator[Batch]:
     """Yield the batches of files; add those that are refused, with their reasons."""
     from tqdm.auto import tqdm

@@ -66,9 +66,7 @@ def column_scores(
     exchanged = _exchange_rows(scorer, table, engine, samples)
     if exchanged is not None:
         hypothesis = Hypothesis(
-            name="other_row",
-            cause="swapped_rows",
-            says="log-probs of another row",
+            name="other_row", cause="swapped_rows", says="log-probs of another row"
         )
         yield hypothesis, *exchanged
 

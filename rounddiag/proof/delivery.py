@@ -63,11 +63,7 @@ def probe(server: ServerEngine, played: Played, salt: str | None) -> Continuatio
 
 
 def deliver(
-    command: str,
-    served: Scorer,
-    scorer: Scorer,
-    played: Sequence[Played],
-    seed: int,
+    command: str, served: Scorer, scorer: Scorer, played: Sequence[Played], seed: int
 ) -> Delivery:
     """Have a command sync an adapter to a server, and then one that changes nothing.
 

@@ -143,10 +143,7 @@ def _tool_scripts() -> Iterator[_Script]:
         call = json.dumps({"name": name, "arguments": arguments})
         yield _Script(
             name,
-            (
-                goal,
-                *(json.dumps({key: 7 * number + 3 * step}) for step in range(1, 4)),
-            ),
+            (goal, *(json.dumps({key: 7 * number + 3 * step}) for step in range(1, 4))),
             tuple(
                 f"{_THOUGHT.format(step)}<tool_call>\n{call}\n</tool_call>"
                 for step in range(_NUM_ROUNDS)

@@ -36,14 +36,7 @@ from rounddiag.proof.samples import MAX_SAMPLES, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import ScoreTable
 from rounddiag.proof.screening import FIRST, SECOND, Screening
-from rounddiag.proof.search import (
-    ALIKE,
-    FEW,
-    KEPT,
-    Finalists,
-    Search,
-    sort_ranking,
-)
+from rounddiag.proof.search import ALIKE, FEW, KEPT, Finalists, Search, sort_ranking
 from rounddiag.proof.verdict import RIVAL, EngineResult, decide
 from rounddiag.proof.weights import adapter_hypotheses, weight_hypotheses
 from rounddiag.wording import pluralize

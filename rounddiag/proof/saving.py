@@ -37,10 +37,7 @@ def write_proof(fields: Mapping[str, Any], batch: Batch, path: Path) -> None:
 
 
 def read_proof(
-    path: object,
-    batch: Batch | None,
-    kinds: Sequence[type],
-    make: Callable[..., _Made],
+    path: object, batch: Batch | None, kinds: Sequence[type], make: Callable[..., _Made]
 ) -> _Made:
     """Make a proof of the fields in a file, some of which are of these kinds."""
     by_name = {kind.__name__: kind for kind in kinds}

@@ -195,9 +195,7 @@ def _kept_rounds(weights: str, number: int, block: int) -> Edit:
     return edit
 
 
-def kept_rounds(
-    places: Iterable[tuple[Hypothesis, str]],
-) -> Iterator[Hypothesis]:
+def kept_rounds(places: Iterable[tuple[Hypothesis, str]]) -> Iterator[Hypothesis]:
     """Yield what may follow where rounds before one are those of older weights."""
     for hypothesis, where in places:
         match = re.fullmatch(r"before round (\d+)", where)

@@ -130,15 +130,7 @@ def _inside(begin: int, value: str, key: str) -> Iterator[RoleSpan]:
     yield begin, begin + len(value), role
 
 
-ROLES = (
-    "thought",
-    "action",
-    "coordinates",
-    "typed text",
-    "syntax",
-    "special",
-    "other",
-)
+ROLES = ("thought", "action", "coordinates", "typed text", "syntax", "special", "other")
 
 
 def roles(

@@ -33,7 +33,7 @@ _MODULES = ("pyautogui", "time")
 _RELATIVE = ("drag", "move")  # arguments are distances from the mouse pointer
 # The other names occur in prose and code as well, or belong to another grammar.
 _UI_TARS = NAMES.keys() - {
-    *("answer", "key", "open", "sleep", "terminate", "typewrite", "write"),
+    *("answer", "key", "open", "sleep", "terminate", "typewrite", "write")
 }
 
 

@@ -55,10 +55,7 @@ def picture_of_pixels(
 
 
 def picture_of_image(
-    mode: str,
-    size: tuple[int, int],
-    read: Callable[[], bytes],
-    palette: object = None,
+    mode: str, size: tuple[int, int], read: Callable[[], bytes], palette: object = None
 ) -> Screenshot | None:
     """Return the picture of a Pillow image; None of an empty one."""
     width, height = size

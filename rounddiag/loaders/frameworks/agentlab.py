@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rounddiag.batch.turns import GENERATED
-from rounddiag.loaders.assembly.turns import (
-    Transcript,
-    plain_values,
-)
+from rounddiag.loaders.assembly.turns import Transcript, plain_values
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome

@@ -13,11 +13,7 @@ from typing import Any
 
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.turns import (
-    Transcript,
-    call_of,
-    plain_values,
-)
+from rounddiag.loaders.assembly.turns import Transcript, call_of, plain_values
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, read_document
 from rounddiag.loaders.outcome import outcome, seconds_between

@@ -6,11 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from rounddiag.batch.turns import GENERATED
-from rounddiag.loaders.assembly.turns import (
-    AgentTurn,
-    Transcript,
-    call_of,
-)
+from rounddiag.loaders.assembly.turns import AgentTurn, Transcript, call_of
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import column_values

@@ -21,11 +21,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.trajectory_batch import batch_of
-from rounddiag.loaders.assembly.turns import (
-    GIVEN,
-    Transcript,
-    plain_values,
-)
+from rounddiag.loaders.assembly.turns import GIVEN, Transcript, plain_values
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome

@@ -51,11 +51,7 @@ from rounddiag.loaders.parquet.screenshots import (
     HUGGINGFACE_FEATURES,
     screenshot_columns,
 )
-from rounddiag.loaders.parquet.totals import (
-    reserve_digest,
-    totals_entry,
-    write_digest,
-)
+from rounddiag.loaders.parquet.totals import reserve_digest, totals_entry, write_digest
 from rounddiag.loaders.paths import resolve_paths
 
 _Column = tuple[pa.Field, pa.Array]

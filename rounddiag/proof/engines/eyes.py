@@ -317,10 +317,7 @@ def _run_length(at: Tensor) -> int:
 
 
 def _cross_attention(
-    request: Request,
-    token: int,
-    shown: Sequence[Mapping[str, Any]],
-    max_tiles: int,
+    request: Request, token: int, shown: Sequence[Mapping[str, Any]], max_tiles: int
 ) -> dict[str, Tensor]:
     """Return pixels and masks for Llama 3.2 Vision, as `MllamaProcessor` builds them.
 

@@ -125,8 +125,7 @@ def without_thoughts(ids: Sequence[int], tokenizer: object) -> Sequence[int]:
 
 
 @_again(
-    "newline_after_rounds_removed",
-    "no first token after each round, such as a newline",
+    "newline_after_rounds_removed", "no first token after each round, such as a newline"
 )
 def _drop_newlines(trajectory: Trajectory, samples: Samples) -> Request | None:
     gone = torch.zeros(len(trajectory.ids), dtype=torch.bool)
@@ -135,9 +134,7 @@ def _drop_newlines(trajectory: Trajectory, samples: Samples) -> Request | None:
 
 
 @register_hypothesis(
-    "recorded_prompts",
-    "the prompts that the sampler recorded",
-    cause="prompt_mismatch",
+    "recorded_prompts", "the prompts that the sampler recorded", cause="prompt_mismatch"
 )
 def _read_recorded(trajectory: Trajectory, samples: Samples) -> list[Request] | None:
     """Score each round after the ids that the batch has of its call.

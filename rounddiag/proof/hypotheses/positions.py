@@ -54,10 +54,9 @@ _text(
     "positions_restart_at_response",
     "positions that begin at 0 again where the response begins",
 )(_place(lambda trajectory: restart_at([trajectory.start] if trajectory.start else [])))
-_text(
-    "positions_restart_at_rounds",
-    "positions that begin at 0 again in each round",
-)(_place(lambda trajectory: restart_at([start for start, _ in trajectory.rounds])))
+_text("positions_restart_at_rounds", "positions that begin at 0 again in each round")(
+    _place(lambda trajectory: restart_at([start for start, _ in trajectory.rounds]))
+)
 _text(
     "positions_restart_at_observations",
     "positions that begin at 0 again after each round, at the observation",
