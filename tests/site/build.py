@@ -65,8 +65,12 @@ def format_page(form: Format) -> Page:
 
 
 def api_page() -> str:
-    """Return the page that lists the public names."""
-    names = "\n".join(f"   {name}" for name in dir(rd) if name[0] != "_")
+    """Return the page that lists the public names, in the order of work."""
+    docs = rd.__doc__ or ""
+    public = [name for name in dir(rd) if name[0] != "_"]
+    names = "\n".join(
+        f"   {name}" for name in sorted(public, key=lambda name: docs.find(f"`{name}`"))
+    )
     summary = f".. currentmodule:: rounddiag\n.. autosummary::\n   :toctree:\n\n{names}"
     return f"# Reference\n\n```{{eval-rst}}\n{summary}\n```\n"
 
