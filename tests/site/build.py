@@ -26,6 +26,7 @@ import kaleido
 import rounddiag as rd
 from rounddiag.loaders.detection import FORMATS
 from rounddiag.loaders.format import Format
+from tests.faults import fixed
 from tests.site.cause_pages import cause_pages, check_pages
 from tests.site.figure_pages import figure_pages
 from tests.site.pages import Page, list_pages, table, write_pages
@@ -94,7 +95,8 @@ def write_source(source: Path) -> None:
     shutil.copy(ROOT / CONTRIBUTING, source / "contributing.md")
     pictures = source / "pictures"
     pictures.mkdir()
-    planted = plant_all()
+    cases = fixed.load()
+    planted = plant_all(cases)
     lists = {
         "Figures": (
             "Each draws a batch, or a frame of it, and returns a plotly figure.",
@@ -102,7 +104,7 @@ def write_source(source: Path) -> None:
         ),
         "Checks": (
             "What holds for every valid batch. `rd.check(batch)` tests all of it.",
-            check_pages(planted),
+            check_pages(planted, cases),
         ),
         "Causes": (
             "What `rd.diagnose` names where something reproduces the numbers, and lists"

@@ -15,6 +15,7 @@ from rounddiag.proof.hypotheses import Hypothesis, all_registered
 from rounddiag.proof.hypotheses.hypothesis import Family
 from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.wording import capitalize
+from tests.faults.cases import Case
 from tests.site.pages import Page, draw, slug
 from tests.site.planted import Planted
 
@@ -37,11 +38,11 @@ def cause_pages(pictures: Path, planted: Mapping[str, Planted]) -> Iterator[Page
     for name, cause in CAUSES.items():
         family = FAMILIES.get(cause.family, _NO_FAMILY)
         checks = [contract for contract in CONTRACTS if contract.cause == name]
-        steps = [cause.test, *(contract.advice for contract in checks)]
+        advice = [contract.advice for contract in checks if contract.advice]
         sections = [
             ("How it looks", _look(pictures, planted[name]) if name in planted else ""),
             ("How it is established", _established(name, checks)),
-            ("What to do", "\n\n".join(dict.fromkeys(filter(None, steps)))),
+            ("What to do", "\n\n".join(dict.fromkeys(advice or [cause.test]))),
         ]
         yield Page(
             name=name,
@@ -91,12 +92,15 @@ def _established(name: str, checks: Iterable[Contract]) -> str:
     return "\n".join(lines)
 
 
-def check_pages(planted: Mapping[str, Planted]) -> Iterator[Page]:
-    """Yield a page for each check."""
-    failed: dict[str, tuple[Check, Planted]] = {}
-    for batch in planted.values():
-        for check in rd.check(batch.batch).failed:
-            failed.setdefault(check.name, (check, batch))
+def check_pages(
+    planted: Mapping[str, Planted], cases: Iterable[Case]
+) -> Iterator[Page]:
+    """Yield a page for each check, with the first of the batches that fails it."""
+    batches = [(p.batch, p.code) for p in planted.values()]
+    failed: dict[str, str] = {}
+    for batch, code in (*batches, *((case.batch(), "") for case in cases)):
+        for check in rd.check(batch).failed:
+            failed.setdefault(check.name, _reads(check, code))
     for contract in sorted(CONTRACTS, key=lambda c: [*_KINDS].index(c.kind)):
         effect = f"{capitalize(contract.effect)}." if contract.effect else ""
         cause = CAUSES.get(contract.cause)
@@ -111,7 +115,7 @@ def check_pages(planted: Mapping[str, Planted]) -> Iterator[Page]:
             established += f" Where it holds, it rules out [{refuted}]({page})."
         sections = [
             ("If it fails", effect),
-            ("How a failure reads", _reads(*failed.get(contract.name, (None, None)))),
+            ("How a failure reads", failed.get(contract.name, "")),
             ("How it is established", established),
             ("What to do", contract.advice),
         ]
@@ -124,9 +128,7 @@ def check_pages(planted: Mapping[str, Planted]) -> Iterator[Page]:
         )
 
 
-def _reads(check: Check | None, planted: Planted | None) -> str:
-    if check is None or planted is None:
-        return ""
-    code = f"```python\n{planted.code}\nrd.check(batch)\n```"
+def _reads(check: Check, code: str) -> str:
     text = f"> failed: {check.name}: {check.detail}"
-    return f"{code}\n\n{text}" if planted.code else text
+    called = f"```python\n{code}\nrd.check(batch)\n```"
+    return f"{called}\n\n{text}" if code else text

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import rounddiag as rd
 from rounddiag.findings import CAUSES, Diagnosis
-from tests.faults import fixed
 from tests.faults.cases import Case
 
 _DIAGNOSE = "diagnosis = rd.diagnose(batch)"
@@ -50,6 +50,21 @@ batch = replace(batch, old_log_probs=batch.old_log_probs.exp())
 {_DIAGNOSE}""",
     "newer_weights": f"""{_REPLACE}batch = rd.demo("stale")
 batch = replace(batch, step=batch.step - 10)
+{_DIAGNOSE}""",
+    "mask_offset": f"""{_REPLACE}batch = rd.demo("healthy")
+batch = replace(batch, response_mask=batch.response_mask.roll(1))
+{_DIAGNOSE}""",
+    "untrained_stops": f"""{_REPLACE}batch = rd.demo("healthy")
+mask, rounds = batch.response_mask.clone(), batch.rounds
+mask[rounds.start + rounds.num_tokens - 1] = 0
+batch = replace(batch, response_mask=mask)
+{_DIAGNOSE}""",
+    "lost_advantages": f"""{_ADVANTAGES}rounds = batch.rounds
+last = rounds.sample != rounds.sample.roll(-1)
+advantages = 0 * batch.advantages
+for start, size in zip(rounds.start[last], rounds.num_tokens[last]):
+    advantages[start : start + size] = batch.advantages[start : start + size]
+batch = replace(batch, advantages=advantages)
 {_DIAGNOSE}""",
     "zero_advantages": f"""{_ADVANTAGES}\
 batch = replace(batch, advantages=0 * batch.advantages)
@@ -96,7 +111,7 @@ def _run(cause: str) -> Planted:
     return Planted(cause, names["batch"], names["diagnosis"], CODES[cause])
 
 
-def _of_tests(cause: str, cases: list[Case]) -> Planted | None:
+def _of_tests(cause: str, cases: Sequence[Case]) -> Planted | None:
     """Return a batch whose diagnosis names the cause; else one that is seen."""
     planted = [
         Planted(cause, case.batch(), rd.diagnose(case.batch(), **case.arguments()))
@@ -107,9 +122,8 @@ def _of_tests(cause: str, cases: list[Case]) -> Planted | None:
     return next((p for p in planted if p.is_named), seen[0] if seen else None)
 
 
-def plant_all() -> dict[str, Planted]:
-    """Return a batch for each cause that has one."""
-    cases = fixed.load()
+def plant_all(cases: Sequence[Case]) -> dict[str, Planted]:
+    """Return a batch for each cause that has one, of the tests' where no code has."""
     planted = {
         cause: _run(cause) if cause in CODES else _of_tests(cause, cases)
         for cause in CAUSES
