@@ -16,6 +16,7 @@ import pandas as pd
 from plotly.offline import get_plotlyjs
 
 from rounddiag.batch import Batch
+from rounddiag.core.scores import ScoredAgain
 from rounddiag.export.html import (
     GENERATOR,
     Section,
@@ -37,37 +38,38 @@ from rounddiag.loaders.output import (
 )
 from rounddiag.runs import Run
 from rounddiag.runs.diagnosis import RunDiagnosis
-from rounddiag.stats.inputs import open_measured
+from rounddiag.runs.run import run_in
 from rounddiag.widgets.assets import script, style, theme_css
+from rounddiag.widgets.opening import BatchesLike, open_batches, scores_of
 from rounddiag.widgets.serialization import serialize
 from rounddiag.wording import printable
 
 
 def report(
-    batch: Batch | Run | str | os.PathLike[str],
+    data: BatchesLike | Run | ScoredAgain,
     path: str | os.PathLike[str],
     *,
     worst: int = 8,
     samples: int | Sequence[int | str] = 4,
-    a: str = "old",
-    b: str = "rollout",
+    a: str | None = None,
+    b: str | None = None,
     notes: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write a report on a batch or a run: one HTML page that needs only a browser.
+    """Write a report on batches or a run: one HTML page that needs only a browser.
 
-    The report on a batch is the explorer of `rounddiag.explore`, with the same panes
-    and keys: verdict and findings, all samples and rounds, and some samples token by
-    token with their screenshots and actions. It opens at the evidence of the first
-    finding. Controls that need Python, such as filters, are disabled. The report on a
-    run has the verdicts over the run, the figure of `plot_run`, a comparison of both
-    sides of the first break, and a table of steps. The page makes no network requests
-    and follows the reader's light or dark theme. An existing report is replaced
-    atomically; any other file is an error.
+    The report on one batch, or on two of them, is the explorer of `rounddiag.explore`,
+    with the same panes and keys: verdict and findings, all samples and rounds, and some
+    samples token by token with their screenshots and actions. It opens at the evidence
+    of the first finding, two batches where they differ most. Controls that need Python,
+    such as filters, are disabled. The report on a run has the verdicts over the run,
+    the figure of `plot_run`, a comparison of both sides of the first break, and a table
+    of steps. The page makes no network requests and follows the reader's light or dark
+    theme. An existing report is replaced atomically; any other file is an error.
 
     Parameters
     ----------
-    batch : Batch, Run or path-like
-        A batch, its file, or a run.
+    data : Batch or path-like, or two of them, or Run or Proof
+        What `rounddiag.explore` opens.
     path : path-like
         Where to write. Missing folders are created.
     worst : int
@@ -78,7 +80,7 @@ def report(
         How many of the other samples to add, drawn at random; or which ones, by number
         or id.
     a, b : str
-        The scores to compare; a report on a run has the standard ones.
+        The scores to compare, as in `explore`; a report on a run has the standard ones.
     notes : sequence of mapping
         Notes of an explorer, `explorer.state["notes"]`, whose samples are included.
 
@@ -100,14 +102,19 @@ def report(
     """
     file = Path(path)
     check_target(file, _REPORT)
-    if isinstance(batch, Run):
-        name = PurePath(batch.path).name or batch.path
-        html = sections_page(name, _run_sections(batch))
+    if isinstance(data, str | os.PathLike):
+        data = run_in(data) or data
+    if isinstance(data, Run):
+        name = PurePath(data.path).name or data.path
+        html = sections_page(name, _run_sections(data))
     else:
-        batch = open_measured(batch).require_batch()
-        state = {"a": a, "b": b, "notes": [*notes]}
-        diagnosis, replies = collect_replies(batch, state, worst=worst, samples=samples)
-        html = _explorer_page(_title(batch), diagnosis, replies)
+        batches, scores = open_batches(data), {"a": a, "b": b}
+        chosen = {name: score for name, score in scores.items() if score is not None}
+        state = {**scores_of(data), **chosen, "notes": [*notes]}
+        diagnoses, replies = collect_replies(
+            batches, state, worst=worst, samples=samples
+        )
+        html = _explorer_page(_title(batches), diagnoses, replies)
     make_folder(file.parent)
     with write_atomically(file, _REPORT) as partial:
         # Damaged text can contain lone surrogates.
@@ -120,7 +127,10 @@ _REPORT = FileKind(
 )
 
 
-def _title(batch: Batch) -> str:
+def _title(batches: Mapping[str, Batch]) -> str:
+    if len(batches) > 1:
+        return " and ".join(batches)
+    (batch,) = batches.values()
     source = batch.meta.get("source")
     name = PurePath(source).name if isinstance(source, str) else "A batch"
     return name if batch.step is None else f"{name}, step {batch.step}"
@@ -130,7 +140,9 @@ _WITHOUT_SCRIPTS = "All else needs JavaScript: save the file, and open it in a b
 
 
 def _explorer_page(
-    title: str, diagnosis: Diagnosis, replies: Iterable[tuple[str, object]]
+    title: str,
+    diagnoses: Mapping[str, Diagnosis],
+    replies: Iterable[tuple[str, object]],
 ) -> str:
     """Return the page; without scripts it has the verdict and the findings alone."""
     stored = [(key, _pack(reply)) for key, reply in replies]
@@ -140,7 +152,7 @@ def _explorer_page(
     )
     body = f"""<main id="words">
 <h1>{escape(title)}</h1>
-{_words(diagnosis)}</main>
+{_words(diagnoses)}</main>
 {elements}"""
     return document(
         title,
@@ -172,16 +184,21 @@ def _pack(reply: object) -> str:
     return b64encode(zlib.compress(data)).decode()
 
 
-def _words(diagnosis: Diagnosis) -> str:
-    """Return the verdict and the findings as text."""
-    lines = [
-        f"{finding.kind}, cause {finding.name}: {finding.location}"
-        for finding in diagnosis
-    ]
-    items = "".join(f"<li>{escape(printable(line))}</li>" for line in lines)
-    text = "<br>\n".join(escape(printable(x)) for x in diagnosis.text.splitlines())
-    verdict = f"<p><strong>{diagnosis.verdict}</strong>: {text}</p>\n<ol>{items}</ol>\n"
-    return f"{verdict}<p>{_WITHOUT_SCRIPTS}</p>\n"
+def _words(diagnoses: Mapping[str, Diagnosis]) -> str:
+    """Return the verdict and the findings of each batch as text."""
+    parts = []
+    for name, diagnosis in diagnoses.items():
+        lines = [
+            f"{finding.kind}, cause {finding.name}: {finding.location}"
+            for finding in diagnosis
+        ]
+        items = "".join(f"<li>{escape(printable(line))}</li>" for line in lines)
+        text = "<br>\n".join(escape(printable(x)) for x in diagnosis.text.splitlines())
+        if len(diagnoses) > 1:
+            parts.append(f"<h2>{escape(printable(name))}</h2>\n")
+        verdict = f"<strong>{diagnosis.verdict}</strong>: {text}"
+        parts.append(f"<p>{verdict}</p>\n<ol>{items}</ol>\n")
+    return f"{''.join(parts)}<p>{_WITHOUT_SCRIPTS}</p>\n"
 
 
 def _run_sections(run: Run) -> list[Section]:

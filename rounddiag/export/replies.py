@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +18,7 @@ from rounddiag.findings import Diagnosis
 from rounddiag.vision import Screenshot
 from rounddiag.widgets.contexts import has_contexts
 from rounddiag.widgets.lists import PAGE
+from rounddiag.widgets.pair import BatchPair
 from rounddiag.widgets.requests import FILE, RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
 from rounddiag.widgets.state import Cursor
@@ -37,21 +40,42 @@ _CONTEXTS = 2 << 20
 
 
 def collect_replies(
-    batch: Batch,
+    batches: Mapping[str, Batch],
     state: Mapping[str, Any],
     *,
     worst: int,
     samples: int | Sequence[int | str],
-) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
-    """Return the diagnosis of a batch, and every reply with its key."""
-    session = Session({batch_name(batch): batch}, state)
-    diagnosis = session.diagnosis
-    if len(diagnosis):
-        first = first_with_tokens(diagnosis)
-        session.change({"finding": first, "layout": {"list": "findings"}})
-    chosen = samples_of_page(session, worst, samples)
-    total = len(_metrics(session)) + len(_groups(session)) + len(chosen)
-    return diagnosis, _with_progress(_replies(session, chosen), total)
+) -> tuple[dict[str, Diagnosis], Iterator[tuple[str, object]]]:
+    """Return the diagnosis of one or two batches, and every reply with its key.
+
+    A key begins with the number of its batch, whose replies it is one of.
+    """
+    session = Session(batches, state)
+    opened = session.state.batch
+    diagnoses, chosen = dict[str, Diagnosis](), list[list[int]]()
+    for number, name in enumerate(batches):
+        session.change({"batch": number})
+        diagnosis = diagnoses[name] = session.diagnosis
+        if session.pair is None and len(diagnosis):
+            first = first_with_tokens(diagnosis)
+            session.change({"finding": first, "layout": {"list": "findings"}})
+        chosen.append(samples_of_page(session, worst, samples))
+    session.change({"batch": opened})
+    if session.pair is not None:
+        chosen = _with_partners(session.pair, chosen)
+    heatmaps = len(_metrics(session)) * len(_heatmaps(session))
+    total = sum(heatmaps + len(_groups(session)) + len(own) for own in chosen)
+    return diagnoses, _with_progress(_all_replies(session, chosen), total)
+
+
+def _with_partners(pair: BatchPair, chosen: Sequence[list[int]]) -> list[list[int]]:
+    """Return the chosen samples of both batches, each with that of the other batch."""
+    sides = []
+    for own, other, partners in zip(chosen, chosen[::-1], pair.partners, strict=True):
+        back = {partner: sample for sample, partner in partners.items()}
+        paired = [back[sample] for sample in other if sample in back]
+        sides.append([*dict.fromkeys([*own, *paired])])
+    return sides
 
 
 # One for each metric, column of `by`, and sample: what takes long. How many screenshots
@@ -65,7 +89,7 @@ def _with_progress(
     with tqdm(desc="report", total=total, unit="part", leave=False, delay=1) as bar:
         for key, reply in replies:
             yield key, reply
-            kind, *names = key.split()
+            _, kind, *names = key.split()
             bar.update(kind in _PARTS and names[1:] != ["all"])
 
 
@@ -111,6 +135,17 @@ def _sample(batch: Batch, name: int | str) -> int:
 Ask: TypeAlias = "Callable[..., Any]"
 
 
+def _all_replies(
+    session: Session, chosen: Sequence[list[int]]
+) -> Iterator[tuple[str, object]]:
+    opened = session.state
+    for number, own in enumerate(chosen):
+        session.state = opened
+        session.change({"batch": number})
+        for key, reply in _replies(session, own):
+            yield f"{number} {key}", reply
+
+
 def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]]:
     requests = RequestHandler(session, lambda: None)
 
@@ -118,6 +153,7 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
         reply = requests(name, args)
         return reply() if callable(reply) else reply
 
+    ask_batch = partial(ask, batch=session.state.batch)
     overview = ask("overview", theme="light")
     chips = overview["head"]["chips"]
     overview["head"]["chips"] = [chip for chip in chips if chip["label"] != FILE]
@@ -128,6 +164,7 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
             **overview,
             **_thresholds(session),
             "samples": chosen,
+            "partners": session.pair and session.pair.partners[session.state.batch],
             "source": _source(session.batch),
             "places": [place and vars(place) for place in _evidence(session)],
             "colors": [
@@ -147,15 +184,15 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
         names = ("sample", "round", "token")
         yield f"marks {index}", {name: getattr(view, name)[own] for name in names}
     for sample in chosen:
-        reply = ask("trajectory", sample=sample, batch=0)
+        reply = ask_batch("trajectory", sample=sample)
         yield f"trajectory {sample}", _without_diff(reply)
         gaps = reply["gaps"]
         if sum(gap["num_tokens"] for gap in gaps) <= _OBSERVED and gaps:
             low, high = gaps[0]["start"], gaps[-1]["stop"]
-            seen = ask("observation", sample=sample, start=low, stop=high, batch=0)
+            seen = ask_batch("observation", sample=sample, start=low, stop=high)
             yield f"seen {sample}", {"low": low, **seen}
-    yield from _contexts(session.batch, chosen, ask)
-    yield from _pictures(session.batch, chosen, ask)
+    yield from _contexts(session.batch, chosen, ask_batch)
+    yield from _pictures(session.batch, chosen, ask_batch)
 
 
 def _contexts(
@@ -167,7 +204,7 @@ def _contexts(
     room = _CONTEXTS
     for sample in chosen:
         for round_ in range(int((batch.rounds.sample == sample).sum())):
-            reply = ask("context", sample=sample, round=round_, batch=0)
+            reply = ask("context", sample=sample, round=round_)
             room -= sum(
                 len(part.get("text", ""))
                 for engine in reply["engines"]
@@ -209,13 +246,14 @@ def _figures(
 ) -> Iterator[tuple[str, object]]:
     """Yield both figures of each metric; lines and bars of each `by` that are fast."""
     opened = session.state
-    for metric in _metrics(session):
+    for metric, kind in product(_metrics(session), _heatmaps(session)):
         figures = first
-        if metric != opened.metric:
-            session.change({"metric": metric})
+        if (metric, kind) != (opened.metric, opened.heatmap):
+            session.change({"metric": metric, "heatmap": kind})
             figures = ask("overview", theme="light")["figures"]
-        yield f"rounds {metric} all", {"figure": figures["rounds"]}
-        yield f"heatmap {metric}", {"figure": figures["heatmap"]}
+        if kind == "batch":
+            yield f"rounds {metric} all", {"figure": figures["rounds"]}
+        yield f"heatmap {metric} {kind}", {"figure": figures["heatmap"]}
     session.state = opened
     for index, by in _groups(session):
         session.change({"by": by})
@@ -223,6 +261,10 @@ def _figures(
         reply = {**ask("rounds", theme="light"), "groups": groups}
         yield f"rounds {opened.metric} {index}", reply
     session.state = opened
+
+
+def _heatmaps(session: Session) -> tuple[str, ...]:
+    return ("batch",) if session.pair is None else ("batch", "difference")
 
 
 def _groups(session: Session) -> list[tuple[int, str]]:
@@ -296,7 +338,7 @@ def _pictures(
     room, numbers = _PICTURES, dict[object, int | None]()
     for sample in chosen:
         shots = () if batch.images is None else batch.images[sample]
-        small = ask("thumbnails", sample=sample, indices=[*range(len(shots))], batch=0)
+        small = ask("thumbnails", sample=sample, indices=[*range(len(shots))])
         for index, shot in enumerate(shots):
             data = getattr(shot, "data", None)
             content = data if isinstance(data, bytes) else (sample, index)

@@ -5,7 +5,7 @@ Five floors, from the top:
 - `explorer`: `explore` and `Explorer`, what a user reads, sets and displays. `steps` is
   the line of a run's steps above it. `view` is its widget: messages with the page,
   static preview. `assets` has the page's script and style, `serialization` the form of
-  payloads.
+  payloads, `opening` the batches of what it is given.
 - `requests`: what the page may request, and the payload of each reply. `figures` draws
   the overview, `sample_view` has the tokens of a sample, `episode` its task, end and
   observations, `outcomes` how it ended in a word, `contexts` what the model saw,

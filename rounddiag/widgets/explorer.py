@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 from weakref import WeakSet
 
 import pandas as pd
@@ -18,17 +18,13 @@ from rounddiag.core.scores import ScoredAgain
 from rounddiag.errors import FrameError
 from rounddiag.findings import Diagnosis
 from rounddiag.runs import Run, run_in
-from rounddiag.stats.inputs import open_measured
 from rounddiag.widgets.figures import named_figure
+from rounddiag.widgets.opening import BatchesLike, open_batches, scores_of
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import State, bounding_cells
 from rounddiag.widgets.steps import StepLine, session_at
 from rounddiag.widgets.view import PageWidget, Preview, error_payload
-
-BatchLike: TypeAlias = Batch | str | os.PathLike[str]
-BatchesLike: TypeAlias = BatchLike | Sequence[BatchLike] | Mapping[str, BatchLike]
-_PAIR = 2
 
 
 def explore(  # noqa: PLR0913 options, by keyword
@@ -138,11 +134,8 @@ def explore(  # noqa: PLR0913 options, by keyword
         steps = StepLine(data, of_address if step is None else step)
         shown = data.batch(steps.step)
         batches = {batch_name(shown): shown}
-    elif isinstance(data, ScoredAgain):
-        first, second = data.pair
-        batches, given = {"proof": data.batch}, {"a": first, "b": second, **given}
     else:
-        batches = open_batches(data)
+        batches, given = open_batches(data), {**scores_of(data), **given}
     if address is not None:
         is_second = batch == 1 and len(batches) > 1
         place = address.locate([*batches.values()][is_second])
@@ -416,41 +409,6 @@ class Explorer:
     def _notify(self, name: str, **facts: object) -> None:
         if self._view is not None:
             self._view.notify(name, **facts)
-
-
-def open_batches(source: BatchesLike) -> dict[str, Batch]:
-    """Load the paths among one or two sources, and name each batch.
-
-    Examples
-    --------
-    >>> [*open_batches(["sample_data/healthy.parquet", "sample_data/stale.parquet"])]
-    ['healthy.parquet', 'stale.parquet']
-    """
-    if isinstance(source, Mapping):
-        _check_two(len(source))
-        return {
-            str(name): open_measured(entry).require_batch()
-            for name, entry in source.items()
-        }
-    if not isinstance(source, list | tuple):
-        batch = open_measured(cast("BatchLike", source)).require_batch()
-        return {batch_name(batch): batch}
-    _check_two(len(source))
-    batches = [open_measured(entry).require_batch() for entry in source]
-    names = [batch_name(batch) for batch in batches]
-    if names[0] == names[1]:
-        names = ["batch 0", "batch 1"]
-    return dict(zip(names, batches, strict=True))
-
-
-def _check_two(num: int) -> None:
-    if num != _PAIR:
-        raise FrameError.build(
-            key="batch",
-            expected="one batch or path, or two of them in a list or a dictionary",
-            found=f"{num} of them",
-            advice="Compare two of them at a time.",
-        )
 
 
 _PAIR_ENTRIES = ("batch", "heatmap")

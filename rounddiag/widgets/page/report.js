@@ -25,14 +25,23 @@ function bytesOf(base64) {
 
 function connectPage() {
   const has = (key) => Boolean(document.querySelector(`script[data-reply="${CSS.escape(key)}"]`));
-  const first = storedReply("overview");
+  const opened = has("1 overview") ? 1 : 0; // of two batches the second, as Python opens them
   let state = null;
+  const own = (key, batch = state?.batch ?? opened) => `${batch} ${key}`;
+  const stored = (key, batch = undefined) => storedReply(own(key, batch));
+  /** @type {Map<string, Promise<any>>} */
+  const overviews = new Map();
+  const first = (batch = undefined) => {
+    const key = own("overview", batch);
+    if (!overviews.has(key)) overviews.set(key, storedReply(key));
+    return overviews.get(key);
+  };
 
   // Figures are stored in light colours.
   async function drawn(key, theme) {
-    const { figure } = await storedReply(key);
+    const { figure } = await stored(key);
     if (theme !== "dark") return figure;
-    const dark = new Map((await first).colors);
+    const dark = new Map((await first()).colors);
     const pattern = new RegExp([...dark.keys()].join("|"), "g");
     return new TextEncoder().encode(TEXT.decode(figure).replace(pattern, (color) => dark.get(color)));
   }
@@ -40,11 +49,11 @@ function connectPage() {
   const roundsKey = (metric, by, options) => `rounds ${metric} ${by === null ? "all" : options.by.indexOf(by)}`;
 
   async function overview({ theme }) {
-    const { stops, beyond, colors, ...answer } = await first;
+    const { stops, beyond, colors, ...answer } = await first();
     state ??= answer.state;
-    const { metric, by, threshold } = state;
+    const { metric, by, threshold, heatmap: kind } = state;
     const key = roundsKey(metric, by, answer.options);
-    const [rounds, heatmap, { groups = null }] = await Promise.all([drawn(key, theme), drawn(`heatmap ${metric}`, theme), storedReply(key)]);
+    const [rounds, heatmap, { groups = null }] = await Promise.all([drawn(key, theme), drawn(`heatmap ${metric} ${kind}`, theme), stored(key)]);
     const [num_tokens_beyond, num_samples_beyond] = beyond[stops.indexOf(threshold)];
     const counts = { ...answer.counts, num_tokens_beyond, num_samples_beyond };
     const { samples, head } = answer;
@@ -52,13 +61,19 @@ function connectPage() {
       samples.length < head.num_samples
         ? `${samples.length} of ${pluralize(head.num_samples, "sample")} are in this file token by token: those marked at the left edge. j and k step through them.`
         : "";
-    const canShow = (name, column) => has(roundsKey(name, column, answer.options));
+    const canShow = (name, column) => has(own(roundsKey(name, column, answer.options)));
     return { ...answer, groups, note, state, counts, figures: { rounds, heatmap }, limits: { why: WHY_FIXED, canShow, samples } };
   }
 
   async function set({ changes: { threshold, ...changes }, theme }) {
-    const { stops } = await first;
+    const { stops, partners } = await first();
+    const before = state;
     state = { ...state, ...changes };
+    if (state.batch !== before.batch) {
+      const sample = partners[before.current.sample];
+      const current = sample === undefined ? (await first()).state.current : { sample, round: before.current.round };
+      state = { ...state, finding: null, cells: null, current, ...changes };
+    }
     if (threshold) {
       const distance = (stop) => Math.abs(Math.log(stop / threshold));
       state.threshold = stops.reduce((best, stop) => (distance(stop) < distance(best) ? stop : best));
@@ -67,7 +82,7 @@ function connectPage() {
   }
 
   async function select({ changes: { cells, layout, ...changes } }) {
-    const { places, samples, num_tokens, num_rounds } = await first;
+    const { places, samples, num_tokens, num_rounds } = await first();
     state = { ...state, ...changes, layout: { ...state.layout, ...layout } };
     if (changes.finding !== undefined) state.current = places[changes.finding] ?? state.current;
     // Of several cells, the first sample that is in the file.
@@ -75,14 +90,14 @@ function connectPage() {
     return { state, num_tokens, num_rounds };
   }
 
-  async function trajectory({ sample }) {
-    if (has(`trajectory ${sample}`)) {
-      const stored = await storedReply(`trajectory ${sample}`);
-      const { a, b } = stored.tokens;
-      stored.tokens.diff ??= a.map((value, at) => value - b[at]);
-      return stored;
+  async function trajectory({ sample, batch }) {
+    if (has(own(`trajectory ${sample}`, batch))) {
+      const reply = await stored(`trajectory ${sample}`, batch);
+      const { a, b } = reply.tokens;
+      reply.tokens.diff ??= a.map((value, at) => value - b[at]);
+      return reply;
     }
-    const { samples, head, source } = await first;
+    const { samples, head, source } = await first(batch);
     return {
       missing: [
         `Sample ${sample} is not in this file, which has ${groupDigits(samples.length)} of ${pluralize(head.num_samples, "sample")}.`,
@@ -95,30 +110,31 @@ function connectPage() {
   }
 
   async function marks({ sample }) {
-    const { finding } = state;
-    const stored = await storedReply(`marks ${finding}`);
-    const keeps = (_, at) => stored.sample[at] === sample;
-    return { round: stored.round.filter(keeps), token: stored.token.filter(keeps) };
+    const marked = await stored(`marks ${state.finding}`);
+    const keeps = (_, at) => marked.sample[at] === sample;
+    return { round: marked.round.filter(keeps), token: marked.token.filter(keeps) };
   }
 
-  async function image({ sample, index }) {
-    const { shots } = await storedReply(`shots ${sample}`);
-    return storedReply(`image ${shots[index].full}`);
+  async function image({ sample, index, batch }) {
+    const { shots } = await stored(`shots ${sample}`, batch);
+    return stored(`image ${shots[index].full}`, batch);
   }
 
-  async function observation({ sample, start, stop }) {
-    const { low, pieces, is_image: isImage } = await storedReply(`seen ${sample}`);
+  async function observation({ sample, start, stop, batch }) {
+    const { low, pieces, is_image: isImage } = await stored(`seen ${sample}`, batch);
     return { pieces: pieces.slice(start - low, stop - low), is_image: isImage.slice(start - low, stop - low) };
   }
 
-  async function context({ sample, round }) {
-    if (has(`context ${sample} ${round}`)) return storedReply(`context ${sample} ${round}`);
+  async function context({ sample, round, batch }) {
+    const key = `context ${sample} ${round}`;
+    if (has(own(key, batch))) return stored(key, batch);
     throw new Error("This file has no context of this round: open the batch in a notebook with rounddiag.explore.");
   }
 
   async function beyond() {
-    const { samples } = await first;
-    const trajectories = await Promise.all(samples.map((sample) => trajectory({ sample })));
+    const { samples } = await first();
+    const { batch } = state;
+    const trajectories = await Promise.all(samples.map((sample) => trajectory({ sample, batch })));
     return { samples: samples.filter((_, at) => trajectories[at].tokens.diff.some((diff) => Math.abs(diff) > state.threshold)) };
   }
 
@@ -133,13 +149,13 @@ function connectPage() {
     context,
     beyond,
     plotly: () => storedReply("plotly"),
-    diagnosis: () => storedReply("diagnosis"),
+    diagnosis: () => stored("diagnosis"),
     token_axes: async ({ log_probs: hasLogProbs, theme }) => ({ figure: await drawn(`axes ${hasLogProbs}`, theme) }),
-    thumbnails: async ({ sample, indices }) => {
-      const { shots } = await storedReply(`shots ${sample}`);
+    thumbnails: async ({ sample, indices, batch }) => {
+      const { shots } = await stored(`shots ${sample}`, batch);
       return { shots: indices.filter((at) => at in shots).map((at) => shots[at]) };
     },
-    list: ({ list, start }) => storedReply(`list ${list} ${start}`),
+    list: ({ list, start }) => stored(`list ${list} ${start}`),
   };
   return { request: (name, args = {}) => answers[name](args), latest: newestReplies(), isStored: true, close: () => {} };
 }
