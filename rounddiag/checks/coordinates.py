@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rounddiag.checks.contracts import (
-    Contract,
-    Fault,
-    UntestableError,
-    require_tokens,
-)
+from rounddiag.checks.contracts import Contract, Fault, UntestableError, require_tokens
 from rounddiag.checks.images import screenshots
 from rounddiag.checks.tokens import decode_ids
 from rounddiag.core.columns import span_texts

@@ -22,11 +22,7 @@ from rounddiag.checks.contracts import (
 )
 from rounddiag.columns import Column
 from rounddiag.core.columns import to_numpy
-from rounddiag.core.groups import (
-    TRAJECTORY_COLUMNS,
-    as_bytes,
-    prompt_hashes,
-)
+from rounddiag.core.groups import TRAJECTORY_COLUMNS, as_bytes, prompt_hashes
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:

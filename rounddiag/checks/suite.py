@@ -73,11 +73,7 @@ _OTHERS = (
 
 
 def check(
-    batch: Batch,
-    *,
-    fast: bool = False,
-    a: str = "old",
-    b: str = "rollout",
+    batch: Batch, *, fast: bool = False, a: str = "old", b: str = "rollout"
 ) -> Checks:
     """Check a batch against the invariants that every valid batch satisfies.
 

@@ -23,13 +23,7 @@ from rounddiag.core.columns import (
     token_numbers,
 )
 from rounddiag.core.scores import has_pair, select_scores, tag_pair
-from rounddiag.core.sums import (
-    Totals,
-    diffs,
-    diffs_of_pair,
-    sum_diffs,
-    sum_rounds,
-)
+from rounddiag.core.sums import Totals, diffs, diffs_of_pair, sum_diffs, sum_rounds
 from rounddiag.errors import FrameError
 
 if TYPE_CHECKING:

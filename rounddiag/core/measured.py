@@ -26,18 +26,8 @@ from rounddiag.core.columns import (
     token_values,
 )
 from rounddiag.core.divergence import TokenMetric, read_prob_diffs
-from rounddiag.core.frames import (
-    round_frame_and_diffs,
-    rounds_of_tokens,
-    tokens_of,
-)
-from rounddiag.core.scores import (
-    check_pair,
-    has_pair,
-    pair_of,
-    select_scores,
-    tag_as,
-)
+from rounddiag.core.frames import round_frame_and_diffs, rounds_of_tokens, tokens_of
+from rounddiag.core.scores import check_pair, has_pair, pair_of, select_scores, tag_as
 from rounddiag.core.sums import prob_diffs
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS, TOKENS, Pair

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import (
-    Protocol,
-    TypeVar,
-    overload,
-    runtime_checkable,
-)
+from typing import Protocol, TypeVar, overload, runtime_checkable
 
 import numpy as np
 

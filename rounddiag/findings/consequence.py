@@ -67,10 +67,7 @@ def _describe_touched(view: View, touched: Array, size: Array) -> str:
     rule, of_run = (
         (own, "this run's")
         if own and not own.ratios - {"mismatch"}
-        else (
-            _TIS,
-            "the trainers'",
-        )
+        else (_TIS, "the trainers'")
     )
     away = np.nan_to_num(size * (_weights(view, rule) - 1.0))
     moved = float(np.linalg.norm(away) / np.linalg.norm(size))

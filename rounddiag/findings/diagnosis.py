@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import (
-    Any,
-    overload,
-)
+from typing import Any, overload
 
 import pandas as pd
 
@@ -16,9 +13,7 @@ from rounddiag.checks import Checks
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
 from rounddiag.findings.onset import Onset
-from rounddiag.findings.reference import (
-    Range,
-)
+from rounddiag.findings.reference import Range
 from rounddiag.findings.verdict import Verdict, find_verdict
 from rounddiag.wording import percent, pluralize, printable
 

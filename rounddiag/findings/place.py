@@ -25,19 +25,11 @@ from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Condition, sort_for_sentence
 from rounddiag.core.divergence import FACTOR_2
 from rounddiag.findings.common_values import CommonValue, find_common_values
-from rounddiag.findings.conditions import (
-    ColumnOfTokens,
-    columns_of_tokens,
-)
+from rounddiag.findings.conditions import ColumnOfTokens, columns_of_tokens
 from rounddiag.findings.excess import find_excesses, odd_id_columns, usual_size
 from rounddiag.findings.permutation import LEVEL, Chance
 from rounddiag.findings.reference import guess_kind, named_range
-from rounddiag.findings.sample_sets import (
-    GROUPS,
-    LISTS,
-    OWN_START,
-    columns_of_sets,
-)
+from rounddiag.findings.sample_sets import GROUPS, LISTS, OWN_START, columns_of_sets
 from rounddiag.findings.slices import (
     MOST,
     Cells,

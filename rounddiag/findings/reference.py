@@ -210,10 +210,7 @@ _DEEPSEEK = r"deepseek (coder )?(v[23][\w.]*|r1(?!( \d+)? (distill|qwen)))"
 _WORDS = (
     ("nvfp4", r"nvfp4|fp4|mxfp8"),
     ("fp8", r"fp8|float8\w*|e4m3\w*"),
-    (
-        "moe",
-        r"moe|\w+moe|a3b|a22b|mixtral|gpt oss|num \w*experts|" + _DEEPSEEK,
-    ),
+    ("moe", r"moe|\w+moe|a3b|a22b|mixtral|gpt oss|num \w*experts|" + _DEEPSEEK),
     ("hybrid", r"mamba\w*|nemotron h|gdn|qwen3\.5|qwen3 next"),
     ("lora", r"lora"),
     ("vlm", r"vl|vlm|\w+vl|vision\w*|internvl\w*|llava\w*|\d+v"),

@@ -263,11 +263,7 @@ def _is_minimal(cells: Cells, counts: Counts, conjunction: Slice) -> bool:
 
 
 def _extend(
-    cells: Cells,
-    counts: Counts,
-    base: Slice,
-    whole: tuple[float, float],
-    spread: float,
+    cells: Cells, counts: Counts, base: Slice, whole: tuple[float, float], spread: float
 ) -> Iterator[Slice]:
     """Yield a slice with each further condition."""
     used = {part[0] for part in base.parts}

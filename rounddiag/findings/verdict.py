@@ -10,13 +10,7 @@ from rounddiag.findings.level import Level
 from rounddiag.findings.reference import Range
 
 Verdict: TypeAlias = Literal[
-    "identical",
-    "healthy",
-    "noisy",
-    "stale",
-    "suspicious",
-    "broken",
-    "not_measurable",
+    "identical", "healthy", "noisy", "stale", "suspicious", "broken", "not_measurable"
 ]
 # From good to bad. `not_measurable` ranks worst: a gate that measured nothing must not
 # pass.

@@ -35,12 +35,7 @@ from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.growth import describe_growth
 from rounddiag.runs.index import Index
 from rounddiag.runs.sql import run_query
-from rounddiag.runs.step_tables import (
-    load_step,
-    measure_legs,
-    measure_step,
-    step_frame,
-)
+from rounddiag.runs.step_tables import load_step, measure_legs, measure_step, step_frame
 from rounddiag.schema import RUN, Pair, metric_name
 from rounddiag.text.tokenizers import decoder
 from rounddiag.wording import join_names, pluralize, printable

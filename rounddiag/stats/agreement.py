@@ -73,12 +73,7 @@ def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
     counts = np.bincount(flat, minlength=num_panels * y.num * x.num)
     panel, y_bin, x_bin = np.nonzero(counts.reshape(num_panels, y.num, x.num))
     return pd.DataFrame(
-        {
-            "panel": panel,
-            "x_bin": x_bin,
-            "y_bin": y_bin,
-            "num": counts[counts > 0],
-        }
+        {"panel": panel, "x_bin": x_bin, "y_bin": y_bin, "num": counts[counts > 0]}
     )
 
 
@@ -144,11 +139,7 @@ def token_bins(pairs: pd.DataFrame, axes: Axes, num: int) -> tuple[Bins, Bins]:
         reach = _PAIR_MARGIN * max(_largest(pairs["y"].abs()), smallest)
         # An odd number of bins: diffs of exactly zero are in the middle of one.
         return unit, Bins(low=-reach, high=reach, num=num + 1)
-    lowest = -max(
-        _largest(-pairs["x"]),
-        _largest(-pairs["y"]),
-        -np.log(0.5),
-    )
+    lowest = -max(_largest(-pairs["x"]), _largest(-pairs["y"]), -np.log(0.5))
     log_prob = Bins(low=max(lowest, _LOWEST), high=0.0, num=num)
     return log_prob, log_prob
 

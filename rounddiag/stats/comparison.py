@@ -14,10 +14,7 @@ from rounddiag.core.aggregation import run_sums
 from rounddiag.core.divergence import TokenMetric, get_measure
 from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
-from rounddiag.stats.difference_interval import (
-    difference_interval,
-    mean_differences,
-)
+from rounddiag.stats.difference_interval import difference_interval, mean_differences
 from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.intervals import FEW_SAMPLES, MIN_CLUSTERS, Resampling
 from rounddiag.stats.pairing import index_by_id, shared_ids

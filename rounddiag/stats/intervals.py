@@ -292,11 +292,7 @@ class MeanEstimator:
             )
 
     def means(
-        self,
-        part: Array,
-        runs: Mapping[str, Array],
-        totals: Array,
-        draws: Resampling,
+        self, part: Array, runs: Mapping[str, Array], totals: Array, draws: Resampling
     ) -> dict[str, Array]:
         """Return each part's mean, the ends of its interval, and `is_few`."""
         counts, cluster = runs["num_finite"], runs["cluster"]

@@ -50,9 +50,7 @@ class Broken:
 
 
 def chat(
-    responses: Sequence[Sequence[int]],
-    masks: Sequence[Sequence[int]],
-    **others: Any,
+    responses: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], **others: Any
 ) -> Batch:
     """Return responses of different lengths; log-probs differ everywhere."""
     lengths = [len(row) for row in responses]

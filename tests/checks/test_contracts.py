@@ -69,7 +69,7 @@ def test_plain_data_has_name_status_and_detail() -> None:
 def test_the_frame_has_a_row_a_check() -> None:
     frame = FOUND.as_frame()
     assert list(frame.columns) == [
-        *("name", "status", "kind", "cause", "detail", "field", "samples"),
+        *("name", "status", "kind", "cause", "detail", "field", "samples")
     ]
     assert frame["status"].tolist() == ["passed", "not testable", "failed"]
     assert frame["samples"].tolist() == [(), (), (3,)]

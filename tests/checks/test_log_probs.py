@@ -6,11 +6,7 @@ import pytest
 import torch
 
 from rounddiag.checks.contracts import Contract
-from rounddiag.checks.log_probs import (
-    AT_MOST_ZERO,
-    FINITE,
-    MEASURABLE,
-)
+from rounddiag.checks.log_probs import AT_MOST_ZERO, FINITE, MEASURABLE
 from tests.checks.chats import EMPTY, NO_TOKEN, PASSED, came_to, scored
 
 NAN, INF = float("nan"), float("inf")

@@ -11,12 +11,7 @@ import pytest
 import torch
 
 from rounddiag import token_frame
-from rounddiag.core.divergence import (
-    MEASURES,
-    get_measure,
-    k3,
-    read_prob_diffs,
-)
+from rounddiag.core.divergence import MEASURES, get_measure, k3, read_prob_diffs
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import prob_diffs
 from rounddiag.errors import FrameError

@@ -111,10 +111,7 @@ def test_diagnose_and_frames_read_the_same_rows_of_rounds() -> None:
 def test_values_keep_their_dtype_where_none_is_absent() -> None:
     assert scatter_with_missing(
         np.array([True, False]), np.array([1, 0]), 2
-    ).tolist() == [
-        False,
-        True,
-    ]
+    ).tolist() == [False, True]
     assert (
         scatter_with_missing(np.array([3], dtype=np.uint8), np.array([0]), 1).dtype
         == np.uint8

@@ -106,11 +106,7 @@ def test_the_rank_of_a_few_bad_samples_of_a_step_is_named() -> None:
     step = realistic_step(1, num_samples=64, rounds=(8, 20))
     rows = np.flatnonzero(step.sample_columns["rank"] == 3)
     bad = rows[:: len(rows) // 4].tolist()
-    place = {
-        "role": ("==", "coordinates"),
-        "sample": ("in", bad),
-        "round": (">=", 6),
-    }
+    place = {"role": ("==", "coordinates"), "sample": ("in", bad), "round": (">=", 6)}
     planted, affected, _ = plant(step, place, "all", 0, columns=place_columns(step))
     diagnosis = rd.diagnose(planted)
     (finding,) = diagnosis

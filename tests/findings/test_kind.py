@@ -37,8 +37,7 @@ def test_words_that_only_resemble_a_kind_state_none(meta: dict[str, object]) -> 
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["Qwen2.5-VL", "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen3-VL-8B", "Qwen2-VL-2B"],
+    "name", ["Qwen2.5-VL", "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen3-VL-8B", "Qwen2-VL-2B"]
 )
 def test_a_vision_model_needs_no_stored_screenshots(name: str) -> None:
     assert guess_kind(made(arrays(2), meta={"model": name}))[0] == "vlm"

@@ -22,15 +22,7 @@ from rounddiag.findings import (
 from rounddiag.findings.detectors.rows import swapped_rows
 from rounddiag.findings.noise import Noise
 from tests.batches import redacted
-from tests.findings.small import (
-    TOKENS,
-    Array,
-    arrays,
-    literal,
-    made,
-    rounds_of,
-    shaken,
-)
+from tests.findings.small import TOKENS, Array, arrays, literal, made, rounds_of, shaken
 
 
 def names(diagnosis: rd.findings.Diagnosis) -> list[tuple[str, str]]:

@@ -193,8 +193,7 @@ def test_what_is_left_of_swapped_rows_is_no_lag(known: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "found"),
-    [(0.0, ("reversal", "retokenised")), (0.3, ("place", "unknown"))],
+    ("size", "found"), [(0.0, ("reversal", "retokenised")), (0.3, ("place", "unknown"))]
 )
 def test_other_ids_are_named_only_if_a_lag_leaves_noise(
     size: float, found: tuple[str, str]

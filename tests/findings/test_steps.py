@@ -37,10 +37,7 @@ def columns(step: rd.Batch) -> pd.DataFrame:
         ({"rank": ("==", 7), "token": ("<", 2)}, "all"),
         ({"tokens_left": ("<", 6)}, "rare"),
         ({"round": ("<=", 3)}, "weak"),
-        (
-            {"role": ("==", "coordinates"), "rank": ("==", 5), "round": (">=", 4)},
-            "all",
-        ),
+        ({"role": ("==", "coordinates"), "rank": ("==", 5), "round": (">=", 4)}, "all"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else value,
 )

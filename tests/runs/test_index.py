@@ -317,9 +317,7 @@ def test_processes_on_one_index(tmp_path: Path, cache: Path) -> None:
         assert contents.keys() == {*rows["step"]} == {*range(20)}
 
 
-def test_a_bad_file_is_left_out_with_a_warning_until_it_is_good(
-    tmp_path: Path,
-) -> None:
+def test_a_bad_file_is_left_out_with_a_warning_until_it_is_good(tmp_path: Path) -> None:
     write_steps(tmp_path, {0: 1, 10: 2})
     (tmp_path / "step_5.parquet").write_bytes(b"PAR1, cut off")
     run = rd.open_run(tmp_path)

@@ -26,12 +26,7 @@ from rounddiag.loaders.parquet.totals import (
 )
 from rounddiag.runs import run as run_module
 from rounddiag.runs.change_points import find_breaks, find_changes
-from rounddiag.runs.diagnosis import (
-    choose_steps,
-    find_events,
-    hold_verdicts,
-    judged_by,
-)
+from rounddiag.runs.diagnosis import choose_steps, find_events, hold_verdicts, judged_by
 from rounddiag.widgets.steps import StepLine
 from tests.runs.step_folders import scaled_batch, write_steps
 
@@ -259,9 +254,7 @@ def test_a_run_is_diagnosed_again_for_another_range_or_detector(
     assert rd.diagnose(run, kind="dense").frame["verdict"].tolist() == ["healthy"]
     before = judged_by()
     monkeypatch.setitem(
-        rd.findings.DETECTORS,
-        "mine",
-        Detector("mine", "fact", lambda _: None),
+        rd.findings.DETECTORS, "mine", Detector("mine", "fact", lambda _: None)
     )
     assert judged_by() != before
 

@@ -42,9 +42,7 @@ def test_what_is_not_finite_is_neither_counted_nor_beyond() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(width=32), st.floats(width=32), st.integers(0, 2))))
-def test_every_finite_point_is_in_one_bin(
-    rows: list[tuple[float, float, int]],
-) -> None:
+def test_every_finite_point_is_in_one_bin(rows: list[tuple[float, float, int]]) -> None:
     frame = points(
         [x for x, _, _ in rows], [y for _, y, _ in rows], [p for *_, p in rows]
     )

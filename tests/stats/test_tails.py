@@ -36,7 +36,7 @@ def test_rounds_go_together_as_they_double() -> None:
     frame = pd.DataFrame({"round": [0, 1, 2, 3, 4, 7, 8], "diff": 0.5})
 
     assert tail_shares(frame)["rounds"].unique().tolist() == [
-        *("0", "1", "2 to 3", "4 to 7", "8 to 15"),
+        *("0", "1", "2 to 3", "4 to 7", "8 to 15")
     ]
 
 

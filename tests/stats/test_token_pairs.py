@@ -9,10 +9,7 @@ import pytest
 from rounddiag.stats.agreement import Bins, signed_log, token_bins, token_pairs
 
 FRAME = pd.DataFrame(
-    {
-        "rollout_log_prob": [0.0, -1.0, -2.0],
-        "old_log_prob": [0.0, -3.0, -np.inf],
-    }
+    {"rollout_log_prob": [0.0, -1.0, -2.0], "old_log_prob": [0.0, -3.0, -np.inf]}
 )
 
 

@@ -306,11 +306,7 @@ _NEXT_STEP = {
 
 
 def _evidence(
-    view: View,
-    tokens: Array,
-    lags: Array,
-    shape: _Shape,
-    means: tuple[float, float],
+    view: View, tokens: Array, lags: Array, shape: _Shape, means: tuple[float, float]
 ) -> Evidence:
     lag, num_lag = np.unique(lags[tokens], return_counts=True)
     main_lag, num = int(lag[num_lag.argmax()]), int(tokens.sum())
