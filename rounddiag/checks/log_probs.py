@@ -64,7 +64,7 @@ def why_not_measurable(
         (old, "its engine" if pair else "the training engine", old_log_probs),
         (rollout, "its engine" if pair else "the sampling engine", rollout_log_probs),
     ):
-        if not _any_where(response_mask, _is_not_zero, log_probs):
+        if not _any_where(response_mask, lambda values: values != 0, log_probs):
             return (
                 f"`{name}` are 0 at all {num_tokens} generated tokens: {engine}"
                 " did not compute them"
@@ -75,10 +75,6 @@ def why_not_measurable(
 def _any_where(mask: Tensor, condition: Callable[..., Tensor], *fields: Tensor) -> bool:
     """Return whether a condition holds at any generated token."""
     return next(blocks_where(mask, condition, *fields), None) is not None
-
-
-def _is_not_zero(values: Tensor) -> Tensor:
-    return values != 0
 
 
 def _not_measurable(batch: Batch) -> Fault | None:
@@ -111,16 +107,15 @@ def _log_probs(batch: Batch) -> dict[str, Tensor]:
 
 
 def _above_zero(batch: Batch) -> Fault | None:
-    return merge_faults(_above(batch, *known) for known in _log_probs(batch).items())
-
-
-def _above(batch: Batch, name: str, values: Tensor) -> Fault | None:
-    indices = generated_where(batch, lambda own: own > _ROUNDING, values)
-    fault = fault_at(batch, indices, f"whose {name} log-prob is above 0")
-    if fault is None or not (likely := _likely_kind(batch, values)):
-        return fault
-    hint = f"no {name} log-prob is below 0: {likely}?"
-    return replace(fault, detail=f"{fault.detail}; {hint}")
+    faults = []
+    for name, values in _log_probs(batch).items():
+        indices = generated_where(batch, lambda own: own > _ROUNDING, values)
+        fault = fault_at(batch, indices, f"whose {name} log-prob is above 0")
+        if fault and (likely := _likely_kind(batch, values)):
+            hint = f"no {name} log-prob is below 0: {likely}?"
+            fault = replace(fault, detail=f"{fault.detail}; {hint}")
+        faults.append(fault)
+    return merge_faults(faults)
 
 
 def _likely_kind(batch: Batch, values: Tensor) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -107,19 +107,13 @@ def corrections(
         values = groups.tolist()
     step = _Step.of(ratios, code, len(values))
     parts = [step.measure(rule) for rule in chosen]
-    rows = pd.DataFrame(
-        {
-            "correction": np.repeat([rule.name for rule in chosen], len(values)),
-            **{
-                name: np.concatenate([part[name] for part in parts])
-                for name in parts[0]
-            },
-        }
-    )
+    names_of_rows = np.repeat([rule.name for rule in chosen], len(values))
+    columns: dict[str, Any] = {"correction": names_of_rows}
     if by is not None:
-        rows[by] = values * len(chosen)
-    keys = ["correction", *([by] if by is not None else [])]
-    rows = rows[[*keys, *(name for name in rows if name not in keys)]]
+        columns[by] = values * len(chosen)
+    for name in parts[0]:
+        columns.setdefault(name, np.concatenate([part[name] for part in parts]))
+    rows = pd.DataFrame(columns)
     rows.columns.name = ratios.chosen.name
     rows.attrs = {
         "ratio": ratios.chosen.name,
@@ -151,7 +145,6 @@ class _Step:
     num: Tokens of each value.
     pair, value: Which value and sample a token is in; the value of each such pair.
     size, square: |A| and its square.
-    whole: The whole ratio of each token.
     """
 
     ratios: Ratios
@@ -161,7 +154,6 @@ class _Step:
     value: Array
     size: Array
     square: Array
-    whole: Array
 
     @classmethod
     def of(cls, ratios: Ratios, code: Array, num_values: int) -> _Step:
@@ -178,7 +170,6 @@ class _Step:
             value=known // width,
             size=size,
             square=size**2,
-            whole=ratios.whole,
         )
 
     def add(self, values: Array, factors: Array | None = None) -> Array:
@@ -203,7 +194,7 @@ class _Step:
     @cached_property
     def known(self) -> tuple[_Step, Array, Array]:
         """The tokens whose whole ratio is known, that ratio, and its norm."""
-        step, whole = self, self.whole
+        step, whole = self, self.ratios.whole
         if np.isnan(whole.sum()):
             square = np.where(np.isnan(whole), 0.0, self.square)
             step, whole = replace(self, square=square), np.nan_to_num(whole)

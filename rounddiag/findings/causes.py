@@ -297,24 +297,17 @@ NEXT_STEP = "Score two of these samples again with one engine changed at a time.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class Candidate(Cause):
     """A cause that is possible, and what tests it.
 
     Attributes
     ----------
     cause: A name of `CAUSES`.
-    family: A name of `FAMILIES`.
     clue: What speaks for the family; empty for another reading of a reversal.
-    test: The record or the experiment that tests it.
-    hypotheses: What `rounddiag.prove` tests it by.
     """
 
     cause: str
-    family: str
     clue: str = ""
-    meaning: str
-    test: str
-    hypotheses: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.cause
@@ -328,15 +321,7 @@ class Candidate:
         >>> Candidate.of("position_ids").test
         'Save the position ids of both engines.'
         """
-        row = CAUSES[name]
-        return cls(
-            cause=name,
-            family=row.family,
-            clue=clue,
-            meaning=row.meaning,
-            test=row.test,
-            hypotheses=row.hypotheses,
-        )
+        return cls(cause=name, clue=clue, **vars(CAUSES[name]))
 
 
 def spread_families(names: Iterable[str]) -> list[str]:
@@ -374,7 +359,7 @@ def describe_families(candidates: Collection[Candidate]) -> list[str]:
     >>> describe_families([Candidate.of("context_masked", "observations come before")])
     ['context (observations come before)']
     """
-    with_image = any(CAUSES[row.cause].with_image for row in candidates)
+    with_image = any(row.with_image for row in candidates)
     words = FAMILIES if with_image else {**FAMILIES, "context": "context"}
     return [
         f"{words[family]} ({clue})" if clue else words[family]

@@ -52,10 +52,8 @@ def describe_consequence(view: View, findings: Sequence[Finding]) -> str:
 
 def _weights(view: View, correction: Correction) -> Array:
     """Return the weight of each token of the view."""
-    num = to_numpy(view.batch.rounds.num_tokens)
-    place = (np.cumsum(num) - num)[view.segment] + view.token
     pair = (None, None) if Pair(view.a, view.b).is_standard else (view.a, view.b)
-    weights: Array = token_weights(view.batch, correction, *pair)[place]
+    weights: Array = token_weights(view.batch, correction, *pair)[view.order]
     return weights
 
 

@@ -127,8 +127,6 @@ class Diagnosis(Sequence[Finding]):
     @property
     def frame(self) -> pd.DataFrame:
         """One row per finding: `kind, cause, share, where, num_tokens, shown, ...`."""
-        import pandas as pd
-
         rows: list[dict[str, Any]] = [
             {
                 "kind": finding.kind,

@@ -219,8 +219,6 @@ class Finding:
 
     def tokens(self) -> pd.DataFrame:
         """Return its tokens: `sample, round, token, diff` and the two log-probs."""
-        import pandas as pd
-
         view, index = _view(self), self.indices
         frame = pd.DataFrame(
             {
@@ -324,8 +322,6 @@ def _by_round(view: View, inside: Array) -> pd.DataFrame:
 
 
 def _by_sample(view: View, inside: Array) -> pd.DataFrame:
-    import pandas as pd
-
     x, code = np.unique(view.sample, return_inverse=True)
     num = np.bincount(code)
     return pd.DataFrame(
@@ -340,8 +336,6 @@ def _by_sample(view: View, inside: Array) -> pd.DataFrame:
 
 def _by_step(view: View, inside: Array) -> pd.DataFrame:
     """Return means over stretches of the response, in its samples and the others."""
-    import pandas as pd
-
     mine = np.isin(view.sample, np.unique(view.sample[inside]))
     edges = np.unique(np.quantile(view.position, np.linspace(0, 1, _STEPS + 1)))
     code = np.clip(
@@ -364,8 +358,6 @@ def _means(view: View, place: Array, chosen: Array) -> pd.DataFrame:
 
 
 def _cloud(view: View, inside: Array) -> pd.DataFrame:
-    import pandas as pd
-
     every = max(1, -(-len(view) // _MAX_POINTS))
     index = np.arange(0, len(view), every)
     mine = np.flatnonzero(inside)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from scipy import special
@@ -36,17 +37,8 @@ LISTS = frozenset({BLOCK, SAMPLE_SET})  # named by a column where one has them
 SETS = frozenset({EVERY_NTH, ALL_BUT_EVERY_NTH, BLOCK, SAMPLE_SET, GROUPS, OWN_START})
 
 
-@dataclass(frozen=True, eq=False)
-class _Candidate:
-    """The best set of one kind at one level."""
-
-    name: str
-    scope: Scope
-    tokens: Array
-    relation: Relation
-    value: object
-    selection_penalty: float
-    log_likelihood_ratio: float
+# The best set of one kind at one level, as a column, and its log-likelihood ratio.
+_Candidate: TypeAlias = tuple[ColumnOfTokens, float]
 
 
 def columns_of_sets(
@@ -61,25 +53,24 @@ def columns_of_sets(
     """
     best: dict[str, _Candidate] = {}
     for over in excesses:
-        for candidate in _sets(view, over, bins_of_tokens, columns):
-            known = best.get(candidate.name)
-            if (
-                known is None
-                or candidate.log_likelihood_ratio > known.log_likelihood_ratio
-            ):
-                best[candidate.name] = candidate
-    return [
-        ColumnOfTokens(
-            candidate.name,
-            candidate.scope,
-            np.where(candidate.tokens, 0, -1).astype(np.int32),
-            [candidate.value],
-            (candidate.relation,),
-            candidate.selection_penalty,
-        )
-        for candidate in best.values()
-        if candidate.log_likelihood_ratio > 0
-    ]
+        for column, ratio in _sets(view, over, bins_of_tokens, columns):
+            if column.name not in best or ratio > best[column.name][1]:
+                best[column.name] = column, ratio
+    return [column for column, ratio in best.values() if ratio > 0]
+
+
+def _column(
+    name: str,
+    tokens: Array,
+    value: object,
+    penalty: float,
+    *,
+    scope: Scope = "sample",
+    relation: Relation = "=",
+) -> ColumnOfTokens:
+    """Return the column with one value, which these tokens have."""
+    codes = tokens.astype(np.int32) - 1
+    return ColumnOfTokens(name, scope, codes, [value], (relation,), penalty)
 
 
 def _sets(
@@ -161,15 +152,9 @@ class _Sets:
         gain = float(
             scan(self.hits[inside].sum(), self.expected[inside].sum(), *self.whole)
         )
-        return _Candidate(
-            name,
-            "sample",
-            inside[self.view.sample],
-            "=",
-            Named(value, text),
-            penalty,
-            gain / self.spread - penalty,
-        )
+        tokens = inside[self.view.sample]
+        column = _column(name, tokens, Named(value, text), penalty)
+        return column, gain / self.spread - penalty
 
     def periods(self) -> Iterator[_Candidate]:
         """Yield every n-th sample, or all but every n-th, as packs have."""
@@ -254,15 +239,10 @@ class _Sets:
             gain = scan(hits, expected, *self.whole) / self.spread - penalty
             at = int(gain.argmax())
             chosen = np.sort(order[: at + 2])
-            yield _Candidate(
-                column.name,
-                "sample",
-                np.isin(column.codes, chosen),
-                "in",
-                tuple(column.values[code] for code in chosen),
-                float(penalty[at]),
-                float(gain[at]),
-            )
+            values = tuple(column.values[code] for code in chosen)
+            tokens, cost = np.isin(column.codes, chosen), float(penalty[at])
+            union = _column(column.name, tokens, values, cost, relation="in")
+            yield union, float(gain[at])
 
 
 def _ordinal(number: int) -> str:
@@ -354,12 +334,7 @@ def _own_starts(
         return  # one decoding step says it
     start = np.full(len(counts.hits), len(view))
     start[turns.chosen] = hot[turns.starts]
-    yield _Candidate(
-        OWN_START,
-        "round",
-        np.arange(len(view)) >= start[view.sample],
-        "=",
-        Named(len(turns.chosen), "each from a token of its own on"),
-        turns.selection_penalty,
-        turns.log_likelihood_ratio,
-    )
+    tokens = np.arange(len(view)) >= start[view.sample]
+    value = Named(len(turns.chosen), "each from a token of its own on")
+    column = _column(OWN_START, tokens, value, turns.selection_penalty, scope="round")
+    yield column, turns.log_likelihood_ratio

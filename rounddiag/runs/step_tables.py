@@ -43,7 +43,7 @@ from rounddiag.stats.summary import captured_rows, summary_from_totals
 # The columns of a step file from which summaries are computed; those of a step too;
 # and those that `by` can name beside the open ones.
 _ROUND_COLUMNS = frozenset(
-    {*("response_mask", "rollout_log_probs", "old_log_probs", "round_ids"), "group_id"}
+    {"response_mask", "rollout_log_probs", "old_log_probs", "round_ids", "group_id"}
 )
 _STEP_COLUMNS = frozenset({"reward", "entropy"})
 _BY_COLUMNS = frozenset({"sample_id", "reward"})

@@ -156,41 +156,30 @@ def agreement(
     rollout: Array, old: Array, panel: Array, *, num_panels: int
 ) -> pd.DataFrame:
     """Compare both engines' values of the same tokens."""
-    parts = [panel == index for index in range(num_panels)]
-    rows = [_panel_agreement(rollout[part], old[part]) for part in parts]
+    rows = []
+    for part in (panel == index for index in range(num_panels)):
+        finite = part & np.isfinite(rollout) & np.isfinite(old)
+        x, y = rollout[finite].astype(np.float64), old[finite].astype(np.float64)
+        is_flat = len(x) == 0 or np.ptp(x) == 0 or np.ptp(y) == 0
+        row = (
+            len(x),
+            int(part.sum()) - len(x),
+            float(np.abs(y - x).mean()) if len(x) else np.nan,
+            float((y - x).mean()) if len(x) else np.nan,
+            np.nan if is_flat else float(np.corrcoef(x, y)[0, 1]),
+        )
+        rows.append(row)
     return pd.DataFrame(rows, columns=[*_AGREEMENT_COLUMNS])
 
 
 def farthest(distance: Array, panel: Array, num: int) -> Array:
     """Return the indices of the largest distances of each panel."""
     known = np.isfinite(distance) & (distance > 0)
-    panels = range(int(panel.max(initial=0)) + 1)
-    indices = [
-        _largest_distances(distance, known & (panel == index), num) for index in panels
-    ]
+    indices = []
+    for number in range(int(panel.max(initial=0)) + 1):
+        index = np.flatnonzero(known & (panel == number))
+        if len(index) > num:
+            largest = np.argpartition(distance[index], len(index) - num)[-num:]
+            index = np.sort(index[largest])
+        indices.append(index[np.argsort(-distance[index], kind="stable")])
     return np.concatenate(indices)
-
-
-def _largest_distances(distance: Array, where: Array, num: int) -> Array:
-    index = np.flatnonzero(where)
-    if len(index) > num:
-        largest = np.argpartition(distance[index], len(index) - num)[-num:]
-        index = np.sort(index[largest])
-    ordered: Array = index[np.argsort(-distance[index], kind="stable")]
-    return ordered
-
-
-def _panel_agreement(rollout: Array, old: Array) -> dict[str, float]:
-    finite = np.isfinite(rollout) & np.isfinite(old)
-    x, y = rollout[finite].astype(np.float64), old[finite].astype(np.float64)
-    difference = y - x
-    is_flat = len(x) == 0 or np.ptp(x) == 0 or np.ptp(y) == 0
-    correlation = np.nan if is_flat else float(np.corrcoef(x, y)[0, 1])
-    values = (
-        len(x),
-        len(finite) - len(x),
-        float(np.abs(difference).mean()) if len(x) else np.nan,
-        float(difference.mean()) if len(x) else np.nan,
-        correlation,
-    )
-    return dict(zip(_AGREEMENT_COLUMNS, values, strict=True))

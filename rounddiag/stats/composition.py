@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.stats.grouping import apply_by_part, split_samples_by
 from rounddiag.stats.inputs import Data, open_measured
@@ -56,13 +55,32 @@ def survivors(
 
 
 def _survivors(rounds: pd.DataFrame) -> pd.DataFrame:
-    grid = _Grid(rounds)
-    means, first = grid.means(), grid.first_means()
+    index = rounds["round"].to_numpy()
+    samples, sample = np.unique(rounds["sample"].to_numpy(), return_inverse=True)
+    last = np.full(len(samples), -1, dtype=np.int64)
+    np.maximum.at(last, sample, index)
+    # Samples with more rounds come first: so do those that reach a round.
+    place = np.argsort(np.argsort(-last, kind="stable"))
+    shape = int(index.max(initial=-1)) + 1, len(samples)
+    reached = np.searchsorted(np.sort(last), np.arange(shape[0]))
+    num_samples = len(samples) - reached
+    num = (rounds["num_tokens"] - rounds["num_nonfinite"]).to_numpy(dtype=np.float64)
+    sums = np.where(num > 0, rounds["mean_abs_diff"].to_numpy(), 0) * num
+    cell = index.astype(np.int64) * shape[1] + place[sample]
+    # Summed, because the rows of one round need not be adjacent in a token frame.
+    totals, counts = (
+        np.bincount(cell, part, shape[0] * shape[1]).reshape(shape)
+        for part in (sums, num)
+    )
+    means = means_of_sums(totals.sum(axis=1), counts.sum(axis=1))
+    first = means_of_sums(
+        *(table[:1].cumsum()[num_samples - 1] for table in (totals, counts))
+    )
     composition, within = first - means[:1], means - first
     return pd.DataFrame(
         {
-            "round": np.arange(grid.num_rounds, dtype=np.int32),
-            "num_samples": grid.num_samples,
+            "round": np.arange(shape[0], dtype=np.int32),
+            "num_samples": num_samples,
             "mean_abs_diff": means,
             "first_mean_abs_diff": first,
             "change": composition + within,
@@ -70,44 +88,3 @@ def _survivors(rounds: pd.DataFrame) -> pd.DataFrame:
             "within": within,
         }
     )
-
-
-class _Grid:
-    """Sums and counts of |diff| by round and sample; later rounds have fewer samples.
-
-    Samples are in descending order of their number of rounds, so that those that reach
-    a round, `num_samples`, are the first ones.
-    """
-
-    def __init__(self, frame: pd.DataFrame) -> None:
-        index = frame["round"].to_numpy()
-        samples, sample = np.unique(frame["sample"].to_numpy(), return_inverse=True)
-        last = np.full(len(samples), -1, dtype=np.int64)
-        np.maximum.at(last, sample, index)
-        place = np.argsort(np.argsort(-last, kind="stable"))
-        self.num_rounds = int(index.max(initial=-1)) + 1
-        reached = np.searchsorted(np.sort(last), np.arange(self.num_rounds))
-        self.num_samples = len(samples) - reached
-        num = (frame["num_tokens"] - frame["num_nonfinite"]).to_numpy(dtype=np.float64)
-        totals = np.where(num > 0, frame["mean_abs_diff"].to_numpy(), 0) * num
-        shape = self.num_rounds, len(samples)
-        cell = index.astype(np.int64) * shape[1] + place[sample]
-        # Summed, because the rows of one round need not be adjacent in a token frame.
-        self._counts, self._totals = (
-            np.bincount(cell, part, shape[0] * shape[1]).reshape(shape)
-            for part in (num, totals)
-        )
-
-    def means(self) -> Array:
-        """Return the mean at each round."""
-        return means_of_sums(self._totals.sum(axis=1), self._counts.sum(axis=1))
-
-    def first_means(self) -> Array:
-        """Return, for each round, the mean at round 0 of the samples that reach it."""
-        if not self.num_rounds:
-            return np.empty(0)
-        totals, counts = (
-            np.cumsum(table[0])[self.num_samples - 1]
-            for table in (self._totals, self._counts)
-        )
-        return means_of_sums(totals, counts)

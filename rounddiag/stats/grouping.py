@@ -235,12 +235,9 @@ def split_rounds_by(data: Measured, by: str | None) -> Split | None:
 def split_samples_by(data: Measured, by: str | None) -> Split | None:
     """Divide rounds by a column that has one value for all rounds of a sample."""
     split = split_rounds_by(data, by)
-    if split is not None:
-        _require_one_value_per_sample(split, data.rounds["sample"].to_numpy())
-    return split
-
-
-def _require_one_value_per_sample(split: Split, sample: Array) -> None:
+    if split is None:
+        return None
+    sample = data.rounds["sample"].to_numpy()
     _, first, place = np.unique(sample, return_index=True, return_inverse=True)
     if (split.codes != split.codes[first][place]).any():
         raise FrameError.build(
@@ -249,3 +246,4 @@ def _require_one_value_per_sample(split: Split, sample: Array) -> None:
             found=f"several values of {split.name!r}",
             advice="Use a column with one value per sample.",
         )
+    return split
