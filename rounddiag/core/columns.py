@@ -15,7 +15,7 @@ from rounddiag import schema
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.turns import piece_texts
-from rounddiag.columns import Column, ColumnSource, register_column
+from rounddiag.columns import Column, ColumnSource, Kind, Scope, register_column
 from rounddiag.core.aggregation import run_sums
 from rounddiag.core.sums import (
     Totals,
@@ -300,10 +300,6 @@ def _surprise(batch: Batch) -> ColumnSource | None:
     return lambda: -pack_tokens(batch, values).astype(np.float32, copy=False)
 
 
-def _round_length(batch: Batch) -> ColumnSource:
-    return lambda: to_numpy(batch.rounds.num_tokens).astype(np.float32)
-
-
 def _round_advantage(batch: Batch) -> ColumnSource | None:
     """Read the mean advantage of the tokens of each round."""
     advantages = batch.advantages
@@ -327,31 +323,30 @@ def _of_round(name: str, batch: Batch) -> ColumnSource | None:
     return None if column is None else lambda: column.filled.astype(np.float32)
 
 
-def _roles(batch: Batch) -> ColumnSource | None:
-    if batch.lacks(*_NEEDS["role"]):
-        return None
-    return lambda: np.asarray(token_roles(batch), dtype=object)
-
-
-def _read_if_there(
+def _read(
     name: str, read: Callable[[Batch], Array], batch: Batch
 ) -> ColumnSource | None:
+    """Return what reads a column, unless the batch lacks what `_NEEDS` says."""
     return None if batch.lacks(*_NEEDS.get(name, ())) else partial(read, batch)
 
 
-_READ: dict[str, Callable[[Batch], Array]] = {
-    "token": token_numbers,
-    "importance_weight": _importance_weights,
-    "prob_diff": prob_diffs,
-    "equal_so_far": equal_so_far,
+# Scope, kind and function of columns that need nothing but what `_NEEDS` says.
+_READ: dict[str, tuple[Scope, Kind, Callable[[Batch], Array]]] = {
+    "token": ("token", "number", token_numbers),
+    "importance_weight": ("token", "number", _importance_weights),
+    "prob_diff": ("token", "number", prob_diffs),
+    "equal_so_far": ("token", "number", equal_so_far),
+    "role": ("token", "text", lambda batch: np.asarray(token_roles(batch), object)),
+    "round_length": (
+        *("round", "number"),
+        lambda batch: to_numpy(batch.rounds.num_tokens).astype(np.float32),
+    ),
 }
-register_column("role", "token", "text", _roles)
 register_column("surprise", "token", "number", _surprise)
-register_column("round_length", "round", "number", _round_length)
 register_column("round_advantage", "round", "number", _round_advantage)
 for _name in _OF_ROUNDS:
     register_column(_name, "round", "number", partial(_of_round, _name))
 for _name in _FIELDS:
     register_column(_name, "token", "number", partial(_pack, _name))
-for _name, _read in _READ.items():
-    register_column(_name, "token", "number", partial(_read_if_there, _name, _read))
+for _name, (_scope, _kind, _function) in _READ.items():
+    register_column(_name, _scope, _kind, partial(_read, _name, _function))

@@ -86,15 +86,14 @@ def legs(
     code, values = np.zeros(int(finite.sum()), dtype=np.int64), np.zeros(1)
     if by is not None:
         code, values = number_values(by, _column(batch, by)[finite])
-    whole_and_parts = {**parts, WHOLE: whole}
-    rows = [
-        _measure(log_ratio[finite], code, len(values)).assign(leg=name)
-        for name, log_ratio in whole_and_parts.items()
-    ]
+    parts[WHOLE] = whole
+    rows = {
+        name: _measure(log_ratio[finite], code, len(values))
+        for name, log_ratio in parts.items()
+    }
     # The legs of a value stand together, values in order.
     place = np.tile(np.arange(len(values)), len(rows)).argsort(kind="stable")
-    frame = pd.concat(rows, ignore_index=True)
-    frame.insert(0, "leg", frame.pop("leg"))
+    frame = pd.concat(rows, names=["leg"]).reset_index("leg")
     if by is not None:
         frame.insert(0, by, np.tile(np.asarray(values), len(rows)))
     frame = frame.iloc[place].reset_index(drop=True)

@@ -25,6 +25,14 @@ from rounddiag.core.divergence import (
 )
 from rounddiag.segmentation import Rounds
 
+# Tokens per block.
+_BLOCK = 1 << 16
+# From this mean length on, one slice per run is faster than one index for all runs.
+_LONG = 256
+# Values that are not finite are counted and left out, without a warning.
+_quiet = np.errstate(invalid="ignore", over="ignore")
+_SUMS = ("abs_diff", "diff", "max_abs_diff", "k3")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
@@ -76,14 +84,19 @@ def diffs(batch: Batch) -> Array:
     return out
 
 
+@_quiet
 def diffs_of_pair(batch: Batch) -> Array | None:
     """Return what `diffs` does; None without the log-probs of both engines."""
     a, b = batch.old_log_probs, batch.rollout_log_probs
     if a is None or b is None:
         return None
     out = np.empty(batch.num_tokens, dtype=np.float32)
-    fill = _fill_diffs if _is_on_cpu(batch) else _fill_diffs_with_torch
-    fill(batch.rounds, a, b, out)
+    if not _is_on_cpu(batch):
+        torch.from_numpy(out).copy_(_torch_diffs(batch.rounds, a, b))
+        return out
+    start, num = batch.rounds.start.numpy(), batch.rounds.num_tokens.numpy()
+    for _ in _diffs(as_numpy(a), as_numpy(b), start, num, out):
+        pass  # each block fills its part of `out`
     return out
 
 
@@ -101,15 +114,6 @@ def pack_tokens(batch: Batch, values: Tensor) -> Array:
 
 def _is_on_cpu(batch: Batch) -> bool:
     return batch.response_mask.device.type == "cpu"
-
-
-# Tokens per block.
-_BLOCK = 1 << 16
-# From this mean length on, one slice per run is faster than one index for all runs.
-_LONG = 256
-# Values that are not finite are counted and left out, without a warning.
-_quiet = np.errstate(invalid="ignore", over="ignore")
-_SUMS = ("abs_diff", "diff", "max_abs_diff", "k3")
 
 
 @_quiet
@@ -150,14 +154,6 @@ def _sum_blocks(
     added = {name: np.add.reduceat(part, first) for name, part in columns.items()}
     largest = np.maximum.reduceat(columns["max_abs_diff"], first)
     return Totals(**{**added, "max_abs_diff": largest})
-
-
-@_quiet
-def _fill_diffs(rounds: Rounds, a: Tensor, b: Tensor, out: Array) -> None:
-    """Fill `out` with the diff of every generated token, in order."""
-    start, num = rounds.start.numpy(), rounds.num_tokens.numpy()
-    for _ in _diffs(as_numpy(a), as_numpy(b), start, num, out):
-        pass
 
 
 def cpu_pack(rounds: Rounds, values: Tensor) -> Array:
@@ -291,11 +287,6 @@ def torch_totals(
     columns = dict(zip(names, table, strict=True))
     columns["num_nonfinite"] = columns["num_nonfinite"].astype(np.int64)
     return Totals(**columns)
-
-
-def _fill_diffs_with_torch(rounds: Rounds, a: Tensor, b: Tensor, out: Array) -> None:
-    """Fill `out` with the diff of every generated token, in order."""
-    torch.from_numpy(out).copy_(_torch_diffs(rounds, a, b))
 
 
 def _torch_diffs(rounds: Rounds, a: Tensor, b: Tensor) -> Tensor:

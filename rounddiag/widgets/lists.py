@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -66,11 +67,15 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
     diagnosis = session.diagnosis
     rows = list(diagnosis)[start:]
     places = [evidence_place(finding) for finding in rows]
+    kinds = [
+        "wrong update" if finding.severity == "update" else finding.kind
+        for finding in rows
+    ]
     columns = [
         ("cause", "text", [finding.name for finding in rows]),
         ("where", "wide", [finding.location for finding in rows]),
         ("of sum |diff|", "share", [finding.share for finding in rows]),
-        ("kind", "text", [_kind(finding) for finding in rows]),
+        ("kind", "text", kinds),
     ]
     return _payload(
         len(diagnosis),
@@ -81,10 +86,6 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
         places=[place and vars(place) for place in places],
         findings=[*range(start, start + len(rows))],
     )
-
-
-def _kind(finding: Finding) -> str:
-    return "wrong update" if finding.severity == "update" else finding.kind
 
 
 def _explain(finding: Finding) -> str:
@@ -159,20 +160,12 @@ def _token_columns(
     ]
 
 
-def _rounds(
-    session: Session, start: int, sort: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    return _means(session, "rounds", start, sort)
-
-
-def _samples(
-    session: Session, start: int, sort: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    return _means(session, "samples", start, sort)
-
-
 def _means(
-    session: Session, kind: str, start: int, sort: Mapping[str, Any] | None
+    session: Session,
+    start: int,
+    sort: Mapping[str, Any] | None = None,
+    *,
+    kind: Literal["rounds", "samples"],
 ) -> dict[str, Any]:
     """List rounds or samples by their means, or by their difference."""
     filtered, pair = session.filtered_batch, session.difference
@@ -413,8 +406,8 @@ def _hits(
 _LISTS: dict[str, Callable[..., dict[str, Any]]] = {
     "findings": _findings,
     "tokens": _tokens,
-    "rounds": _rounds,
-    "samples": _samples,
+    "rounds": partial(_means, kind="rounds"),
+    "samples": partial(_means, kind="samples"),
     "common": _common,
     "selection": _selection,
     "hits": _hits,

@@ -70,20 +70,27 @@ class RequestHandler:
             "set": self._set,
             "select": self._select,
             "trajectory": self._trajectory,
-            "worst": self._worst,
-            "token_axes": self._token_axes,
+            # The token that selecting these cells goes to.
+            "worst": lambda cells: asdict(session.worst_token(parse_cells(cells))),
+            "token_axes": lambda log_probs, theme: token_axes(
+                session, theme, log_probs=log_probs
+            ),
             "observation": self._observation,
             "context": self._context,
-            "thumbnails": self._thumbnails,
-            "image": self._image,
+            "thumbnails": lambda sample, indices, batch: {
+                "shots": thumbnails(session.batches[batch], sample, indices)
+            },
+            "image": lambda sample, index, batch: full_screenshot(
+                session.batches[batch], sample, index
+            ),
             "diagnosis": lambda: self._diagnosis,
-            "rounds": lambda theme: {"figure": rounds_pane(self._session, theme)},
+            "rounds": lambda theme: {"figure": rounds_pane(session, theme)},
             "list": self._list,
             "marks": self._marks,
             "kept": self._kept,
             "fates": self._fates,
             "beyond": self._beyond,
-            "values": lambda name: value_means(self._session, name),
+            "values": lambda name: value_means(session, name),
         }
 
     def __call__(self, name: str, args: Mapping[str, Any]) -> object:
@@ -146,10 +153,6 @@ class RequestHandler:
         if CHOSEN & set(changes):
             self._on_select()
         return {"state": self._session.state.as_dict(), **self._count_selected()}
-
-    def _worst(self, cells: Mapping[str, Any]) -> dict[str, int]:
-        """Return the token that selecting these cells goes to."""
-        return asdict(self._session.worst_token(parse_cells(cells)))
 
     def _count_selected(self) -> dict[str, int]:
         tokens = self._session.selection
@@ -234,9 +237,6 @@ class RequestHandler:
         is_beyond = tokens["diff"].abs() > self._session.state.threshold
         return {"samples": tokens["sample"][is_beyond].unique()}
 
-    def _token_axes(self, log_probs: bool, theme: ThemeName) -> dict[str, bytes]:  # noqa: FBT001 as the page says
-        return token_axes(self._session, theme, log_probs=log_probs)
-
     def _observation(
         self, sample: int, start: int, stop: int, batch: int
     ) -> dict[str, Any]:
@@ -245,14 +245,6 @@ class RequestHandler:
 
     def _context(self, sample: int, round: int, batch: int) -> dict[str, Any]:  # noqa: A002 as the page says
         return context_payload(self._session.batches[batch], sample, round)
-
-    def _thumbnails(
-        self, sample: int, indices: list[int], batch: int
-    ) -> dict[str, Any]:
-        return {"shots": thumbnails(self._session.batches[batch], sample, indices)}
-
-    def _image(self, sample: int, index: int, batch: int) -> dict[str, Any]:
-        return full_screenshot(self._session.batches[batch], sample, index)
 
 
 def describe_batch(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:

@@ -78,8 +78,3 @@ def test_a_redacted_batch_has_no_words(column: str) -> None:
     batch = redacted(hand_batch(tokenizer=spelled))
     with pytest.raises(BatchError, match=f"^{re.escape(REDACTED)}$"):
         token_frame(batch, ["position", column])
-
-
-def test_the_tokens_of_a_redacted_batch_have_no_roles() -> None:
-    with pytest.raises(BatchError, match=f"^{re.escape(REDACTED)}$"):
-        token_roles(redacted(hand_batch(tokenizer=spelled)))

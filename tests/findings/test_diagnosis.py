@@ -19,7 +19,6 @@ from rounddiag.findings import (
     register,
 )
 from rounddiag.findings import view as view_module
-from rounddiag.findings.causes import PROVABLE
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.reference import guess_kind
 from tests.batches import redacted
@@ -181,11 +180,6 @@ def test_every_detector_names_a_known_cause() -> None:
     assert set(DETECTORS) <= set(CAUSES)
     assert {detector.kind for detector in DETECTORS.values()} == {"fact", "reversal"}
     assert detectors.__doc__
-
-
-def test_provable_causes_have_hypotheses() -> None:
-    assert {"temperature", "stale_weights", "image_window"} <= PROVABLE
-    assert not {"bad_worker", "sync_broken", "mask_punched"} & PROVABLE
 
 
 def test_a_detector_of_ones_own_takes_part() -> None:

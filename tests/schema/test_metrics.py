@@ -43,15 +43,6 @@ def test_tables_follow_from_the_metrics() -> None:
     assert names(ROUNDS) & {*means} == {"mean_abs_diff", "mean_diff", "k3"}
 
 
-def test_what_the_explorer_offers_has_a_label_and_a_cell() -> None:
-    offered = [metric for metric in METRICS.values() if metric.short]
-    assert [m.short for m in offered] == [
-        *("|diff|", "signed", "|Δp|", "k3", "unequal"),
-        *("surprise", "entropy", "length", "time", "reward"),
-    ]
-    assert all(metric.hint for metric in offered)
-
-
 @pytest.mark.parametrize(
     ("name", "advice"),
     [

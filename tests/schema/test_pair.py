@@ -54,9 +54,3 @@ def test_the_standard_pair_has_words_for_its_engines() -> None:
     assert schema.OLD_PROB.label == "probability by the training engine"
     assert schema.ROLLOUT_PROB.label == "probability by the sampling engine"
     assert Pair().fill("likely in {training}") == "likely in training"
-
-
-def test_the_standard_pair_is_the_default() -> None:
-    assert Pair() == Pair("old", "rollout")
-    assert Pair().is_standard
-    assert not Pair("rollout", "old").is_standard

@@ -54,11 +54,6 @@ def test_cells_of_few_clusters_are_marked() -> None:
     assert cells["is_few"].tolist() == [True, True]
 
 
-def test_no_tokens_are_no_cells() -> None:
-    nothing = np.empty(0, dtype=np.int64)
-    assert len(cell_means(np.empty(0), nothing, nothing)) == 0
-
-
 def test_a_mean_of_sample_means_counts_samples_alike() -> None:
     values = np.array([1.0, 8.0, 2.0, 6.0, 4.0])
     measure = get_measure("train_rollout_logprob_abs_diff")

@@ -43,26 +43,11 @@ def test_a_cell_is_a_round_of_a_pair_with_both_means() -> None:
     assert cells.attrs == {"metric": "mean_abs_diff"}
 
 
-def test_a_round_that_one_batch_lacks_is_no_cell() -> None:
-    before, after = rounds((0, 0, 1, 1.0)), rounds((0, 0, 1, 1.0), (0, 1, 1, 1.0))
-    pairs = pair_samples(["x"], ["x"])
-    assert paired_cells(before, after, pairs)["round"].tolist() == [0]
-    assert paired_cells(after, before, pairs)["round"].tolist() == [0]
-
-
 def test_a_mean_that_is_not_known_leaves_no_difference() -> None:
     before, after = rounds((0, 0, 1, NAN)), rounds((0, 0, 1, 1.0))
     cells = paired_cells(before, after, pair_samples(["x"], ["x"]))
     assert cells["difference"].isna().tolist() == [True]
     assert cells["mean_abs_diff"].tolist() == [1.0]
-
-
-def test_without_pairs_there_are_no_cells() -> None:
-    cells = paired_cells(
-        rounds((0, 0, 1, 1.0)), rounds((0, 0, 1, 2.0)), pair_samples([], [])
-    )
-    assert cells.empty
-    assert {"sample_id", "baseline_sample", "sample", "round"} <= {*cells.columns}
 
 
 def test_a_batch_does_not_differ_from_itself() -> None:

@@ -42,10 +42,6 @@ def test_batches_that_share_too_few_ids_have_no_pairs(before: Any, after: Any) -
     assert [*pairs.columns] == ["sample_id", "baseline_sample", "sample"]
 
 
-def test_half_of_the_smaller_batch_is_enough() -> None:
-    assert rows(pair_samples("xyzvw", "xq")) == [("x", 0, 0)]
-
-
 @given(before=IDS, after=IDS)
 def test_pairs_are_those_that_a_loop_finds(before: list[str], after: list[str]) -> None:
     expected = []

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
-import pytest
 
 from rounddiag.core.measured import Measured
-from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import Split, split_by, split_first, split_rounds
 from tests.batches import hand_batch
 
@@ -49,16 +45,6 @@ def test_a_column_of_rounds_is_repeated_for_their_tokens() -> None:
 def test_a_column_of_a_frame_is_taken_as_it_is() -> None:
     frame = TOKENS.assign(rank=[2, 1, 1, 2, 3])
     assert part_labels(split_by(Measured.of(frame), "rank")) == [2, 1, 1, 2, 3]
-
-
-def test_more_than_a_hundred_values_are_an_error() -> None:
-    frame = pd.DataFrame({"round": 0, "rank": range(101)})
-    message = (
-        "`rank`: expected a column that has at most 100 values; found 101."
-        " Put values into bins in a column of your own, and name that one."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        split_by(Measured.of(frame), "rank")
 
 
 def test_no_tokens_have_no_parts() -> None:

@@ -102,14 +102,6 @@ def test_groups_are_the_clusters_where_there_are_groups() -> None:
     )
 
 
-def test_an_empty_batch_has_an_empty_summary() -> None:
-    empty = torch.zeros(2, 3)
-    summary = round_summary(padded(empty, empty, empty))
-    assert len(summary) == 0
-    assert summary.columns.tolist() == [c.name for c in schema.SUMMARY.columns]
-    assert worst_round(summary) is None
-
-
 @pytest.mark.parametrize(
     ("worst", "columns"),
     [
@@ -140,6 +132,7 @@ def test_the_worst_round_is(worst: int, columns: dict[str, list[float]]) -> None
     row = worst_round(frame)
     assert row is not None
     assert row["round"] == worst
+    assert worst_round(frame[:0]) is None
 
 
 def test_a_frame_without_diff_is_refused() -> None:
