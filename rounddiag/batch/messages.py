@@ -1,13 +1,4 @@
-"""What a message says, in the layouts of all APIs: texts, thoughts, calls, pictures.
-
-=====================  ==============================================================
-`read_message`         a message: its role, its pieces, and its other fields
-`messages_in`          a conversation as messages
-`write_text`           the pieces as one text
-`describe_calls`       the tools that are called, as text
-`new_in`               which messages of a call's prompt are new
-=====================  ==============================================================
-"""
+"""What a message says, in the layouts of all APIs: texts, thoughts, calls, pictures."""
 
 from __future__ import annotations
 

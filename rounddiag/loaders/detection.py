@@ -1,12 +1,5 @@
 """The formats that `load` opens, and which one a file has: by the names in it.
 
-=================  ==================================================================
-`content_names`    the names in a file that identify its format
-`FORMATS`          every format that `load` opens, in the order of trying
-`find_format`      the first format whose keys are all present
-`formats`          the formats as a table
-=================  ==================================================================
-
 A framework's formats are the `Format` objects of its module in `frameworks`. Another
 package adds its own by an entry point of the group `rounddiag.formats`.
 """

@@ -1,13 +1,4 @@
-"""Rows of any container become columns: of samples, of tokens, and values for all.
-
-====================  ============================================================
-`Table`               columns by the number of their values; read when looked up
-`table_of`            any mapping: of tensors, arrays and lists, in memory or a file
-`as_table`            the content of any file
-`in_memory`           mappings, lists of rows, frames and data sets
-`batch_from_table`    columns under verl's names or ours; every table ends here
-====================  ============================================================
-"""
+"""Rows of any container become columns: of samples, of tokens, and values for all."""
 
 from __future__ import annotations
 

@@ -1,12 +1,6 @@
 """What to say of content that is no batch: where its messages are, how to open them.
 
 The words are the same for a file and for what `json.load` makes of it.
-
-==================  =================================================================
-`unopened_error`    the error: what the content is, and what to do
-`find_lists`        the lists of messages and of other objects, at any depth
-`_code_for_...`     lines of Python that make a batch of one of them
-==================  =================================================================
 """
 
 from __future__ import annotations

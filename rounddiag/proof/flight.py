@@ -131,6 +131,12 @@ def untested(check: str, why: str) -> Line:
     return Line(check=check, result="could not be tested", why=why)
 
 
+def counted(check: str, why: str, number: int = 0, where: str = "") -> Line:
+    """Return the line of a check that counts what differs: none may."""
+    result: _Outcome = "fails" if number else "passes"
+    return Line(check=check, result=result, value=number, limit=0, where=where, why=why)
+
+
 @dataclass(frozen=True, eq=False)
 class SampledPair:
     """Two sets of log-probs of the tokens that the server wrote.

@@ -13,7 +13,7 @@ from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.dialects import Sglang
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.episodes import Prompt
-from rounddiag.proof.flight import Flight, Line, untested
+from rounddiag.proof.flight import Flight, Line, counted, untested
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.trajectory import Request, Samples, Trajectory
 from rounddiag.vision import Screenshot
@@ -130,22 +130,10 @@ def compare_ids(flight: Flight, readings: Readings) -> Line:
     if readings.unread:
         of += f"; by messages it could not be tested: {readings.unread}"
     if first is None:
-        return Line(
-            check="ids",
-            result="passes",
-            value=0,
-            limit=0,
-            why=f"all text tokens are the processor's, {of}",
-        )
+        return counted("ids", f"all text tokens are the processor's, {of}")
     reading, apart = first
-    return Line(
-        check="ids",
-        result="fails",
-        value=number,
-        limit=0,
-        where=f"{reading.where}, token {apart.at}",
-        why=f"{apart.describe(flight.engine)}; {prompts} {of} differ",
-    )
+    why = f"{apart.describe(flight.engine)}; {prompts} {of} differ"
+    return counted("ids", why, number, f"{reading.where}, token {apart.at}")
 
 
 @dataclass(frozen=True)
@@ -211,14 +199,9 @@ def compare_images(flight: Flight, readings: Readings) -> Line:
             " tokens of the processor's grids"
         )
         return _compare_looks(flight, same)
-    return Line(
-        check="images",
-        result="fails",
-        value=len(wrong),
-        limit=0,
-        where=wrong[0][0],
-        why=f"{wrong[0][1]}; {len(wrong)} of {number} pictures differ",
-    )
+    where, why = wrong[0]
+    why += f"; {len(wrong)} of {number} pictures differ"
+    return counted("images", why, len(wrong), where)
 
 
 def _wrong_pictures(flight: Flight, reading: Reading) -> Iterator[tuple[str, str]]:
@@ -271,7 +254,7 @@ def _compare_looks(flight: Flight, same: str) -> Line:
             )
         except RounddiagError as error:
             why = f"{same}; whether it sees them could not be tested: {error!s:.200}"
-            return Line(check="images", result="passes", value=0, limit=0, why=why)
+            return counted("images", why)
         share = float(moved @ wanted / max(float(wanted @ wanted), 1e-12))
         weakest = min(weakest, share)
         if share < _HALF:
@@ -282,15 +265,9 @@ def _compare_looks(flight: Flight, same: str) -> Line:
             )
     if not blind:
         why = f"{same}; grey ones move the server {weakest:.0%} as far as the model"
-        return Line(check="images", result="passes", value=0, limit=0, why=why)
-    return Line(
-        check="images",
-        result="fails",
-        value=len(blind),
-        limit=0,
-        where=blind[0].partition(":")[0],
-        why=f"{same}, but the server does not see them: {blind[0]}",
-    )
+        return counted("images", why)
+    why = f"{same}, but the server does not see them: {blind[0]}"
+    return counted("images", why, len(blind), blind[0].partition(":")[0])
 
 
 def _pixels_of_a_token(engine: LocalEngine) -> int:

@@ -1,11 +1,4 @@
-"""Trajectories in files of agents: turns, the calls that wrote them, and pictures.
-
-=====================  ==============================================================
-`Transcript`           what every format of trajectories reads: `AgentTurn` after turn
-`call_of`              the token ids and log-probs of a call of the model
-`new_messages`         what is new in a call of which only messages are known
-=====================  ==============================================================
-"""
+"""Trajectories in files of agents: turns, the calls that wrote them, and pictures."""
 
 from __future__ import annotations
 

@@ -275,12 +275,14 @@ def _marked_array(values: Array, field: pa.Field) -> Array:
 
 
 def _mark_error(field: pa.Field, mark: bytes) -> LoadError:
-    return LoadError.build(
-        key=field.name,
-        expected="the name of a dtype in the column's metadata",
-        found=repr(mark[:40]),
-        advice="Save the batch with `rounddiag.save`.",
-    )
+    expected = "the name of a dtype in the column's metadata"
+    return resave_error(field.name, expected, repr(mark[:40]))
+
+
+def resave_error(key: str, expected: str, content: str) -> LoadError:
+    """Return an error of a file that `save` did not write in this way."""
+    advice = "Save the batch with `rounddiag.save`."
+    return LoadError.build(key=key, expected=expected, found=content, advice=advice)
 
 
 # Marks a column of objects, for which Arrow has no type.

@@ -12,7 +12,7 @@ from typing import Any
 from rounddiag._version import __version__
 from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
-from rounddiag.loaders.parquet.columns import to_json
+from rounddiag.loaders.parquet.columns import resave_error, to_json
 from rounddiag.loaders.source import inside
 from rounddiag.text.json_text import JsonError, parse_json
 
@@ -54,12 +54,8 @@ class Footer:
     def from_metadata(cls, metadata: Mapping[bytes, bytes] | None) -> Footer:
         """Read the footer of a file."""
         if KEY not in (metadata or {}):
-            raise LoadError.build(
-                key="rounddiag",
-                expected="this entry in the metadata, as `rounddiag.save` writes it",
-                found="a Parquet file without it",
-                advice="Save the batch with `rounddiag.save`.",
-            )
+            expected = "this entry in the metadata, as `rounddiag.save` writes it"
+            raise resave_error(KEY.decode(), expected, "a Parquet file without it")
         facts = _parse((metadata or {})[KEY])
         return cls(step=facts["step"], tokenizer=facts["tokenizer"], meta=facts["meta"])
 
@@ -116,9 +112,5 @@ def _is_footer(facts: dict[str, Any]) -> bool:
 
 
 def _not_ours(content: object) -> LoadError:
-    return LoadError.build(
-        key="rounddiag",
-        expected="JSON with `version`, `step`, `tokenizer` and `meta`",
-        found=str(content)[:200],
-        advice="Save the batch with `rounddiag.save` again.",
-    )
+    expected = "JSON with `version`, `step`, `tokenizer` and `meta`"
+    return resave_error(KEY.decode(), expected, str(content)[:200])

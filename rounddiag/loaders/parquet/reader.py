@@ -43,6 +43,7 @@ from rounddiag.loaders.parquet.columns import (
     open_parquet,
     read_columns,
     read_rounds_column,
+    resave_error,
     to_tensor,
 )
 from rounddiag.loaders.parquet.metadata import Footer, find_tokenizer
@@ -64,7 +65,6 @@ _UNSIGNED = [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 _FLOATS = [pa.float16(), pa.float32(), pa.float64()]
 _NUMBERS = [pa.bool_(), *_SIGNED, *_UNSIGNED, *_FLOATS]
 _PART = 32 * 10**6  # bytes as the file has them
-_RESAVE = "Save the batch with `rounddiag.save`."
 
 
 class TableReader:
@@ -135,12 +135,8 @@ class TableReader:
     def _require_one(self, names: list[str]) -> None:
         for name in names:
             if self._counts[name] != 1:
-                raise LoadError.build(
-                    key=name,
-                    expected="one column of this name",
-                    found=f"{self._counts[name]} among {format_names(self.names)}",
-                    advice=_RESAVE,
-                )
+                content = f"{self._counts[name]} among {format_names(self.names)}"
+                raise resave_error(name, "one column of this name", content)
 
     def lists(self, name: str) -> tuple[pa.ChunkedArray, Tensor]:
         """Return the concatenated values of a column of lists, and the lists' sizes."""
@@ -186,9 +182,7 @@ def require(column: pa.ChunkedArray, name: str, expected: str, *, fits: bool) ->
     """Raise a LoadError unless a column's type fits and no value is missing."""
     if not fits or column.null_count:
         nulls = f" with {column.null_count} nulls" if column.null_count else ""
-        raise LoadError.build(
-            key=name, expected=expected, found=f"{column.type}{nulls}", advice=_RESAVE
-        )
+        raise resave_error(name, expected, f"{column.type}{nulls}")
 
 
 def read_fields(table: TableReader) -> dict[str, Any]:
@@ -234,12 +228,8 @@ def _tokens(table: TableReader, name: str, lengths: Tensor) -> Tensor:
     values, sizes = table.numbers(name)
     if not torch.equal(sizes, lengths):
         row = int((sizes != lengths).nonzero()[0])
-        raise LoadError.build(
-            key=name,
-            expected=f"{lengths[row]} values in row {row}, as `response_mask`",
-            found=f"{sizes[row]}",
-            advice=_RESAVE,
-        )
+        expected = f"{lengths[row]} values in row {row}, as `response_mask`"
+        raise resave_error(name, expected, f"{sizes[row]}")
     return values
 
 
@@ -303,12 +293,8 @@ def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:
         return rows
     shapes = table.column(f"{name}{SHAPE_SUFFIX}").to_pylist()
     if [prod(shape) for shape in shapes] != sizes.tolist():
-        raise LoadError.build(
-            key=f"{name}{SHAPE_SUFFIX}",
-            expected=f"the shape of each row of `{name}`",
-            found="other numbers of values",
-            advice=_RESAVE,
-        )
+        key, expected = f"{name}{SHAPE_SUFFIX}", f"the shape of each row of `{name}`"
+        raise resave_error(key, expected, "other numbers of values")
     return tuple(row.reshape(shape) for row, shape in zip(rows, shapes, strict=True))
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.parquet.columns import BROKEN, open_parquet
+from rounddiag.loaders.parquet.columns import BROKEN, open_parquet, resave_error
 from rounddiag.vision import EncodedScreenshot, Screenshot, StoredScreenshot
 
 COLUMN = "screenshots"
@@ -115,12 +115,7 @@ def _require_types(part: pa.Table) -> pa.Table:
     for name, kind in ((COLUMN, _TYPE), (PICTURE_FACTS, _FACTS_TYPE)):
         actual = part.schema.field(name).type
         if actual != kind:
-            raise LoadError.build(
-                key=name,
-                expected=str(kind),
-                found=str(actual),
-                advice="Save the batch with `rounddiag.save`.",
-            )
+            raise resave_error(name, str(kind), str(actual))
     return part
 
 
@@ -162,12 +157,8 @@ def _all_facts(
     sizes = pc.list_value_length(table[COLUMN])
     column = table[COLUMN if is_first else PICTURE_FACTS]
     if not pc.list_value_length(column).equals(sizes):
-        raise LoadError.build(
-            key=PICTURE_FACTS,
-            expected=f"as many entries a row as `{COLUMN}` has",
-            found="other numbers of them",
-            advice="Save the batch with `rounddiag.save`.",
-        )
+        expected = f"as many entries a row as `{COLUMN}` has"
+        raise resave_error(PICTURE_FACTS, expected, "other numbers of them")
     facts: list[list[dict[str, int | None]]] = column.to_pylist()
     return facts
 
@@ -177,12 +168,8 @@ def _is_version_1(schema: pa.Schema) -> bool:
     types = {field.name: field.type for field in schema}
     pair = [types.get(name) for name in (COLUMN, PICTURE_FACTS)]
     if pair[0] != _TYPE_1 and pair != [_TYPE, _FACTS_TYPE]:
-        raise LoadError.build(
-            key=COLUMN,
-            expected=f"{_TYPE}, and `{PICTURE_FACTS}` beside it",
-            found=", ".join(map(str, pair)),
-            advice="Save the batch with `rounddiag.save`.",
-        )
+        expected = f"{_TYPE}, and `{PICTURE_FACTS}` beside it"
+        raise resave_error(COLUMN, expected, ", ".join(map(str, pair)))
     return bool(pair[0] == _TYPE_1)
 
 

@@ -6,7 +6,7 @@ import socket
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 from rounddiag.errors import BatchError, LoadError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 600.0  # a long sample on a busy server takes minutes
 MOST_BYTES = 2**27  # of an answer: a million tokens at some 100 bytes a token
 _SHOWN = 300  # characters of an answer in an error
+OTHER_SERVER = "Pass the address of a vLLM or SGLang server."
 
 
 class ServerError(LoadError):
@@ -104,14 +105,12 @@ class Host:
             ):
                 text = self._read(path, answer)
             if deadline.is_over:
-                raise self._silence(path)
+                self._refuse_silence(path)
             return parse_json(text or b"null")
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, JsonError) as error:
             if deadline.is_over or isinstance(error, httpx.TimeoutException):
-                raise self._silence(path) from error
-            raise self._unusable(path, error) from error
-        except JsonError as error:
-            raise self._unusable(path, error) from error
+                self._refuse_silence(path)
+            self._refuse_answer(path, error)
 
     def _read(self, path: str, answer: httpx.Response) -> bytes:
         if not answer.is_success:
@@ -120,12 +119,8 @@ class Host:
         for part in answer.iter_raw():
             text += part
             if len(text) > MOST_BYTES:
-                raise self._error(
-                    path,
-                    f"an answer of at most {MOST_BYTES / 1e6:.0f} MB",
-                    "a longer one",
-                    "Pass the address of a vLLM or SGLang server.",
-                )
+                expected = f"an answer of at most {MOST_BYTES / 1e6:.0f} MB"
+                self.refuse(expected, "a longer one", OTHER_SERVER, path)
         return bytes(text)
 
     def _status_error(self, path: str, answer: httpx.Response) -> StatusError:
@@ -145,26 +140,20 @@ class Host:
         error.status = answer.status_code
         return error
 
-    def _silence(self, path: str) -> ServerError:
-        return self._error(
-            path,
-            f"an answer within {self.timeout_s:g} s",
-            "none",
-            "See whether the server is busy; choose fewer or shorter samples.",
-        )
+    def _refuse_silence(self, path: str) -> NoReturn:
+        advice = "See whether the server is busy; choose fewer or shorter samples."
+        self.refuse(f"an answer within {self.timeout_s:g} s", "none", advice, path)
 
-    def _unusable(self, path: str, error: Exception) -> ServerError:
-        return self._error(
-            path,
-            "a server that answers with JSON",
-            f"{type(error).__name__}: {error!s:.200}".rstrip(" .:"),
-            "Check the address, and that the server is up.",
-        )
+    def _refuse_answer(self, path: str, error: Exception) -> NoReturn:
+        content = f"{type(error).__name__}: {error!s:.200}".rstrip(" .:")
+        advice = "Check the address, and that the server is up."
+        self.refuse("a server that answers with JSON", content, advice, path)
 
-    def _error(
-        self, path: str, expected: str, content: str, advice: str
-    ) -> ServerError:
-        return ServerError.build(
+    def refuse(
+        self, expected: str, content: str, advice: str, path: str = ""
+    ) -> NoReturn:
+        """Raise a ServerError that names the server."""
+        raise ServerError.build(
             file=self.url + path, expected=expected, found=content, advice=advice
         )
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.proof.engines.client import Host, ServerError, StatusError
+from rounddiag.proof.engines.client import OTHER_SERVER, Host, ServerError, StatusError
 from rounddiag.proof.engines.pictures import collapse, encode
 from rounddiag.proof.trajectory import Request, Samples
 
@@ -141,12 +141,8 @@ class Vllm:
         )
         entries = self._find(answer, "prompt_logprobs")
         if not isinstance(entries, list):
-            raise _error(
-                host,
-                "`prompt_logprobs` in the answer",
-                "none",
-                "Use vLLM 0.12 or newer, without speculative decoding.",
-            )
+            advice = "Use vLLM 0.12 or newer, without speculative decoding."
+            host.refuse("`prompt_logprobs` in the answer", "none", advice)
         ids = request.ids.tolist()
         read = self._find(answer, "prompt_token_ids")
         if read is None:
@@ -304,12 +300,9 @@ class Sglang:
         answer = host.post("/generate", body)
         entries = _pick(answer, "meta_info", "input_token_logprobs")
         if not isinstance(entries, list):
-            raise _error(
-                host,
-                "`meta_info.input_token_logprobs` in the answer",
-                "none",
-                "Start the server without speculative decoding.",
-            )
+            expected = "`meta_info.input_token_logprobs` in the answer"
+            advice = "Start the server without speculative decoding."
+            host.refuse(expected, "none", advice)
         read = _read_ids(host, [_pick(entry, 1) for entry in entries])
         ids = request.ids.numpy()
         if read.shape == ids.shape and request.pictures:
@@ -398,12 +391,9 @@ def _continuation(
     log_probs = _read_log_probs(host, values)
     number = int((~np.isnan(log_probs)).sum())
     if not len(written) == len(log_probs) == number:
-        raise _error(
-            host,
-            f"a log-prob for each of the {len(written)} tokens that it wrote",
-            f"{number}",
-            "Start the server so that it returns the log-probs of sampled tokens.",
-        )
+        expected = f"a log-prob for each of the {len(written)} tokens that it wrote"
+        advice = "Start the server so that it returns the log-probs of sampled tokens."
+        host.refuse(expected, f"{number}", advice)
     return Continuation(read=read, ids=written, log_probs=log_probs, **facts)
 
 
@@ -436,12 +426,12 @@ _LONGEST_ID = 9  # digits
 
 def _read_ids(host: Host, values: Any) -> Array:  # noqa: ANN401 JSON
     limit = 10**_LONGEST_ID
-    if isinstance(values, list) and all(
+    if not isinstance(values, list) or not all(
         type(value) is int and abs(value) < limit for value in values
     ):
-        return np.array(values, dtype=np.int64)
-    content = "none" if values is None else f"{values!r:.80}"
-    raise _error(host, "the ids that it read, as whole numbers", content, _OTHER)
+        content = "none" if values is None else f"{values!r:.80}"
+        host.refuse("the ids that it read, as whole numbers", content, OTHER_SERVER)
+    return np.array(values, dtype=np.int64)
 
 
 def _read_log_probs(host: Host, values: Sequence[Any]) -> Array:
@@ -450,19 +440,10 @@ def _read_log_probs(host: Host, values: Sequence[Any]) -> Array:
         if value is None:
             continue
         if type(value) not in (int, float):
-            raise _error(host, "log-probs as numbers", f"{value!r:.80}", _OTHER)
+            host.refuse("log-probs as numbers", f"{value!r:.80}", OTHER_SERVER)
         try:
             log_probs[at] = -np.inf if value <= _MINUS_INFINITY else value
-        except OverflowError as error:
+        except OverflowError:
             content = "a whole number of many digits"
-            raise _error(host, "log-probs as numbers", content, _OTHER) from error
+            host.refuse("log-probs as numbers", content, OTHER_SERVER)
     return log_probs
-
-
-_OTHER = "Pass the address of a vLLM or SGLang server."
-
-
-def _error(host: Host, expected: str, content: str, advice: str) -> ServerError:
-    return ServerError.build(
-        file=host.url, expected=expected, found=content, advice=advice
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -54,12 +54,9 @@ class ServerEngine:
         try:
             return cls(host, Sglang.open(host))
         except StatusError as error:
-            raise ServerError.build(
-                file=host.url,
-                expected="a server of vLLM (`/version`) or SGLang (`/model_info`)",
-                found=f"HTTP {error.status}",
-                advice="Pass the address of the server itself, without `/v1`.",
-            ) from error
+            expected = "a server of vLLM (`/version`) or SGLang (`/model_info`)"
+            advice = "Pass the address of the server itself, without `/v1`."
+            host.refuse(expected, f"HTTP {error.status}", advice)
 
     @property
     def name(self) -> str:
@@ -120,7 +117,7 @@ class ServerEngine:
             return
         version = self.dialect.read_version(self.host)
         if version != self.dialect.version:
-            self.refuse(
+            self.host.refuse(
                 f"version {self.dialect.version} as when scoring began",
                 version or "none",
                 "Prove again while the server stays up.",
@@ -129,7 +126,7 @@ class ServerEngine:
         (after,) = self.score([request], samples)
         apart = float(np.nanmean(np.abs(after - before)))
         if apart > _CHANGED:
-            self.refuse(
+            self.host.refuse(
                 "the same log-probs for the same ids, from beginning to end",
                 f"a mean difference of {apart:.3g} nat",
                 "Its weights changed: use a server that no trainer updates.",
@@ -148,7 +145,7 @@ class ServerEngine:
         answer = self.dialect.ask(self.host, request, samples)
         self._check_ids(answer, request)
         if answer.num_cached:
-            self.refuse(
+            self.host.refuse(
                 "scores computed for this request",
                 f"{answer.num_cached} tokens from the prefix cache",
                 "Start the server without prefix caching: cached scores can be those"
@@ -156,7 +153,7 @@ class ServerEngine:
             )
         self._weights |= set(answer.weights)
         if len(self._weights) > 1:
-            self.refuse(
+            self.host.refuse(
                 "one version of the weights while scoring",
                 " and ".join(sorted(self._weights)),
                 "Use a server that no trainer updates.",
@@ -174,7 +171,7 @@ class ServerEngine:
                 if request.pictures
                 else ""
             )
-            self.refuse(
+            self.host.refuse(
                 f"the {len(sent)} ids of {where}",
                 f"{len(read)} ids read by the server",
                 f"It read other ids, so its scores mean nothing.{pictures}",
@@ -182,14 +179,8 @@ class ServerEngine:
         differs = np.flatnonzero(read != sent)
         if len(differs):
             at = differs[0]
-            self.refuse(
+            self.host.refuse(
                 f"id {sent[at]} at {at} of {where}",
                 f"{read[at]}, and {len(differs) - 1} others differ",
                 "The server tokenised text again: its scores mean nothing.",
             )
-
-    def refuse(self, expected: str, content: str, advice: str) -> NoReturn:
-        """Raise a ServerError that names the server."""
-        raise ServerError.build(
-            file=self.host.url, expected=expected, found=content, advice=advice
-        )
