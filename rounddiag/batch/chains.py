@@ -96,11 +96,10 @@ def split_chains(batch: Batch) -> ChainBatch:
     """
     if batch.contexts is None:
         rounds = np.bincount(batch.rounds.sample.cpu(), minlength=len(batch)).tolist()
+        images = batch.images or ((),) * len(batch)
         chains = [
-            ScoredChain(
-                sample, range(number), tuple(range(_num_pictures(batch, sample)))
-            )
-            for sample, number in enumerate(rounds)
+            ScoredChain(sample, range(number), tuple(range(len(shots))))
+            for sample, (number, shots) in enumerate(zip(rounds, images, strict=True))
         ]
         return ChainBatch(batch, batch, tuple(chains), np.arange(batch.num_positions))
     parts = [part for sample in range(len(batch)) for part in _parts(batch, sample)]
@@ -134,10 +133,6 @@ def split_chains(batch: Batch) -> ChainBatch:
         meta={name: fact for name, fact in batch.meta.items() if name != "checks"},
     )
     return ChainBatch(batch, split, tuple(chains), position)
-
-
-def _num_pictures(batch: Batch, sample: int) -> int:
-    return 0 if batch.images is None else len(batch.images[sample])
 
 
 def _parts(batch: Batch, sample: int) -> Iterator[_Part]:

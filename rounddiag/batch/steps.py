@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,6 @@ from rounddiag.batch.step_table import (
 from rounddiag.batch.text_contexts import TextTrajectory
 from rounddiag.batch.trajectories import join_rows, with_context_columns
 from rounddiag.errors import BatchError
-from rounddiag.vision import Screenshot
 
 _ACTION = "action"  # a round column
 
@@ -58,7 +57,10 @@ def _join_ids(table: StepTable, fields: Mapping[str, Any]) -> Batch:
     )
     shots = table.pictures()
     if not any(shots):
-        shots = [_shots(table.messages(row)) for row in range(table.num_rows)]
+        shots = [
+            [shot for message in table.messages(row) for shot in message.shots]
+            for row in range(table.num_rows)
+        ]
     return join_rows(with_pictures(rows, shots), TRAJECTORY, STEP_NUMBER)
 
 
@@ -71,10 +73,6 @@ def _sampler_prompts(table: StepTable, responses: Sequence[Tensor]) -> dict[str,
     prompts[:] = [table.row_of_ids(SAMPLED, row).tolist() for row in rows]
     keys = {"sample": np.array(rows), "round": np.zeros(len(rows), dtype=np.int64)}
     return {**keys, SAMPLER_PROMPTS: prompts}
-
-
-def _shots(messages: Iterable[Said]) -> list[Screenshot]:
-    return [shot for message in messages for shot in message.shots]
 
 
 def _join_texts(

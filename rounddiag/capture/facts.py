@@ -254,7 +254,7 @@ def round_record(
     >>> record["prompt_length"], record["num_tokens"], record["finish_reason"]
     (3, 2, 'stop')
     """
-    hashes = [_hash(_image_bytes(image)) for image in images]
+    hashes = [_hash(v if isinstance(v, bytes) else v.tobytes()) for v in images]
     prompt = {SAMPLER_PROMPTS: [*map(int, prompt_ids)]} if keep_prompt else {}
     return {
         "num_tokens": len(token_ids),
@@ -269,7 +269,3 @@ def round_record(
 
 def _hash(data: bytes) -> str:
     return blake2b(data, digest_size=_HASH_BYTES).hexdigest()
-
-
-def _image_bytes(image: Any) -> bytes:  # noqa: ANN401 Pillow may be missing
-    return image if isinstance(image, bytes) else image.tobytes()

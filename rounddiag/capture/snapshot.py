@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -293,8 +293,10 @@ def _join_orders(parts: Sequence[Snapshot]) -> SampleOrder:
             for part, order in zip(parts, orders, strict=True)
         ]
     )
+    # The first of each part, then the second of each, and so on.
+    in_turn = [v for row in zip_longest(*random) for v in row if v is not None]
     return SampleOrder(
-        random=np.array([*_in_turn(random)], dtype=np.int64),
+        random=np.array(in_turn, dtype=np.int64),
         worst=np.argsort(-means, kind="stable"),
         trajectory=np.concatenate(
             [
@@ -303,8 +305,3 @@ def _join_orders(parts: Sequence[Snapshot]) -> SampleOrder:
             ]
         ),
     )
-
-
-def _in_turn(lists: Sequence[Sequence[int]]) -> Iterable[int]:
-    """Return the first of each list, then the second of each, and so on."""
-    return (v for row in zip_longest(*lists) for v in row if v is not None)

@@ -154,7 +154,9 @@ def _update_metrics(batch: Batch) -> dict[str, float]:
 
 def build_step(snapshot: Snapshot, options: Options, order: SampleOrder) -> Batch:
     """Build the batch of a step; `meta["capture"]` says what it leaves out."""
-    batch = build_batch(_with_settings(snapshot.batch, options), snapshot.step)
+    # The batches of verl's V1 trainer have no sampling parameters.
+    info = {**sampling_settings(options.facts), **snapshot.batch.info}
+    batch = build_batch(replace(snapshot.batch, info=info), snapshot.step)
     picked = order.pick(options.images)
     why = np.array([picked.get(i, "") for i in range(batch.num_samples)], dtype=object)
     texts = _long_texts(batch.sample_columns, picked)
@@ -235,14 +237,6 @@ def _temporary_copy(batch: Batch) -> str:
         Path(path).unlink()
         raise
     return path
-
-
-def _with_settings(batch: TrainerBatch, options: Options) -> TrainerBatch:
-    """Take sampling parameters from the facts where the batch does not have them.
-
-    The batches of verl's V1 trainer do not have any.
-    """
-    return replace(batch, info={**sampling_settings(options.facts), **batch.info})
 
 
 def _run_entries(options: Options) -> dict[str, Any]:

@@ -140,7 +140,10 @@ class _HostFields(Mapping[str, Any]):
             return value.detach().cpu()
         if isinstance(value, np.ndarray) and value.dtype != object:
             return _from_array(value)
-        return [_row(row) for row in value]
+        return [
+            _from_array(row) if isinstance(row, np.ndarray) else row.detach().cpu()
+            for row in value
+        ]
 
     def size_of(self, name: str) -> tuple[int, int] | None:
         """Return how many rows and values a tensor has, which does not move for it."""
@@ -153,10 +156,6 @@ class _HostFields(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._fields)
-
-
-def _row(row: torch.Tensor | np.ndarray[Any, Any]) -> torch.Tensor:
-    return _from_array(row) if isinstance(row, np.ndarray) else row.detach().cpu()
 
 
 def _from_array(array: np.ndarray[Any, Any]) -> torch.Tensor:

@@ -145,13 +145,13 @@ def embed_figure(plot: Callable[..., go.Figure], *data: Any, **options: Any) -> 
     stored = json.dumps(
         {"figure": light, "dark": list(_differences(light, dark))},
         separators=(",", ":"),
-    )
+    ).replace("<", r"\u003c")  # it cannot close its script element
     lines = (plain_text(line).strip() for line in caption(figure))
     alternative = escape(". ".join(lines))
     return (
         f'<figure><div class="plot" role="img" aria-label="{alternative}"'
         f' style="min-height:{figure.layout.height}px"></div>'
-        f'<script type="application/json">{_escape_json(stored)}</script>'
+        f'<script type="application/json">{stored}</script>'
         f"{_caption(plot)}</figure>"
     )
 
@@ -165,11 +165,6 @@ def table_html(frame: pd.DataFrame, name: str) -> str:
     label = f'class="wide" role="region" tabindex="0" aria-label="{name}"'
     heads = html.replace("<th>", '<th scope="col">')
     return f"<div {label}>{heads}</div>"
-
-
-def _escape_json(text: str) -> str:
-    """Escape JSON so that it cannot close its script element."""
-    return text.replace("<", r"\u003c")
 
 
 def _caption(plot: Callable[..., go.Figure]) -> str:

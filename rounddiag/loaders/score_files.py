@@ -28,11 +28,6 @@ def _whole_number_column(table: Table, name: str, size: int | None = None) -> Ar
     return _whole(name, _column(table, name, size))
 
 
-def _float_column(table: Table, name: str, size: int) -> Array:
-    """Return a column of log-probabilities, one per row; null is NaN."""
-    return _floats(name, _column(table, name, size))
-
-
 def _flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
     """Return rows end to end, and their sizes; ids as whole numbers."""
     try:
@@ -226,7 +221,7 @@ def _entries_per_token(batch: Batch, table: Table) -> Entries:
         sample=sample,
         position=_token_positions(batch, table, sample),
         token_ids=_whole_number_column(table, "token_id", len(sample)),
-        log_probs=_float_column(table, "log_prob", len(sample)),
+        log_probs=_floats("log_prob", _column(table, "log_prob", len(sample))),
     )
 
 

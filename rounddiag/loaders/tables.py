@@ -345,12 +345,13 @@ def column_values(value: Any) -> Any:  # noqa: ANN401 array or list
     if isinstance(value, torch.Tensor):
         return to_numpy(value.detach())
     if isinstance(value, list):
-        return [_single_value(item) if _is_scalar(item) else item for item in value]
+        return [
+            _single_value(item)
+            if isinstance(item, StoredArray) and not item.shape
+            else item
+            for item in value
+        ]
     return value if isinstance(value, tuple | np.ndarray) else []
-
-
-def _is_scalar(value: object) -> bool:
-    return isinstance(value, StoredArray) and not value.shape
 
 
 def rows_of(value: Any) -> Ragged | Tensor | list[Tensor]:  # noqa: ANN401 rows

@@ -64,18 +64,15 @@ def play(
             shots: list[Screenshot] = []
             rounds: list[Round] = []
             for observation in episode.observations:
-                context += _without_end(observation.ids, context)
+                ids = observation.ids
+                # The model may have written the end of its reply itself.
+                context += ids[1:] if context and context[-1] == ids[0] else ids
                 shots += observation.shots
                 rounds.append(_write(server, context, shots, how, special))
                 context += rounds[-1].ids
                 bar.update()
             played.append(Played(episode, tuple(rounds)))
     return played
-
-
-def _without_end(ids: Sequence[int], context: Sequence[int]) -> Sequence[int]:
-    """Leave out the end of a reply that the model has written itself."""
-    return ids[1:] if context and context[-1] == ids[0] else ids
 
 
 def _write(

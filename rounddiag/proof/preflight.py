@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any
@@ -31,7 +31,7 @@ from rounddiag.proof.episodes import make_episodes, read_episodes
 from rounddiag.proof.experiment import prove as prove_cause
 from rounddiag.proof.flight import Flight, Line
 from rounddiag.proof.noise import RoundingNoise
-from rounddiag.proof.playing import ROUND_TOKENS, Played, as_batch, play
+from rounddiag.proof.playing import ROUND_TOKENS, as_batch, play
 from rounddiag.proof.proof import Proof
 from rounddiag.proof.readings import compare_ids, compare_images, read_prompts
 from rounddiag.proof.rescoring import rescore_with
@@ -195,12 +195,13 @@ def preflight(
     if prove and is_bad:
         pair = replace(flight.batch, scores={})  # the prefill is no third engine
         proof = prove_cause(pair, own.about(pair))
+    sent = {id(shot) for each in played for shot in each.rounds[-1].shots}
     return Preflight(
         frame=pd.DataFrame([asdict(line) for line in lines]),
         batch=flight.batch,
         diagnosis=diagnosis,
         server=sampler.name,
-        num_sent=_count_pictures(played),
+        num_sent=len(sent),
         seconds=time.perf_counter() - begin,
         proof=proof,
     )
@@ -256,8 +257,3 @@ def _require_model(engine: object) -> LocalEngine:
         advice="Pass the model that the server has; the server itself is the second"
         " argument.",
     )
-
-
-def _count_pictures(played: Sequence[Played]) -> int:
-    """Return how many different pictures the server was sent."""
-    return len({id(shot) for each in played for shot in each.rounds[-1].shots})

@@ -22,7 +22,6 @@ from rounddiag.batch import Batch
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.rescoring import attach, export_rescore
 from rounddiag.proof.engines.pictures import draw
-from rounddiag.proof.engines.positions import Positions
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.scores import check_log_probs
 from rounddiag.proof.trajectory import Request, to_flat
@@ -49,7 +48,7 @@ def trainer_inputs(scorer: Scorer, sample: int) -> TrainerInputs:
     engine: Any = scorer.engine
     whole = scorer.samples[sample]
     request = Request.of_sample(whole)
-    positions = Positions(engine.model, engine.eyes).of(request, scorer.samples)
+    positions = engine.eyes.positions(request, scorer.samples)
     images = [draw(shot, "seen") for shot in whole.shots[: len(whole.spans)]]
     return TrainerInputs(whole.ids.tolist(), images, positions)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.batch.context_store import Contexts, join_contexts
+from rounddiag.batch.context_store import join_contexts
 from rounddiag.batch.layout import PER_SAMPLE, POSITION_TABLES
 from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.checks.rows import find_copies
@@ -89,10 +89,6 @@ def _per_sample(parts: Sequence[Batch]) -> dict[str, Any]:
         if all(value is not None for value in values):
             fields[name] = tuple(entry for value in values for entry in value)
     return fields
-
-
-def _contexts(parts: Sequence[Batch]) -> Contexts | None:
-    return join_contexts([part.contexts for part in parts], [*map(len, parts)])
 
 
 def _rewards(parts: Sequence[Batch]) -> Tensor | None:
@@ -207,9 +203,10 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     present = {name for name, value in fields.items() if value is not None}
     present |= {name for columns in tables.values() for name in columns}
     lost = [name for part in given for name in _fields(part) if name not in present]
+    contexts = join_contexts([part.contexts for part in parts], [*map(len, parts)])
     return Batch(
         **fields,
-        contexts=_contexts(parts) if fields.get("prompt_ids") is not None else None,
+        contexts=contexts if fields.get("prompt_ids") is not None else None,
         offsets=build_offsets(torch.cat([part.offsets.diff() for part in parts])),
         lengths=torch.cat([part.lengths for part in parts]),
         **tables,

@@ -166,6 +166,14 @@ class Transcript:
         self.left_out |= others
         return plain_values(record, *used)
 
+    def named(self, record: object, *used: str, of: str) -> dict[str, object]:
+        """Return the same columns under names that begin with the object's."""
+        return {f"{of}.{n}": v for n, v in self.plain(record, *used, of=of).items()}
+
+    def leave_out(self, record: object, *used: str, of: str) -> None:
+        """Leave out and name all fields of an object, except some."""
+        self.left_out.update(self.named(record, *used, of=of))
+
     def add_prompt(self, messages: Iterable[Fields]) -> None:
         """Add messages that the model read and did not write in this trajectory."""
         for message in messages:

@@ -51,10 +51,9 @@ def read_checkpoint(lines: JsonLines, source: Source) -> Iterator[Transcript]:
                 transcript,
                 {key: row[index] for key, row in rows.items() if index < len(row)},
             )
-        screen = transcript.plain(episode.get("screen_config"), of="screen_config")
         transcript.columns = {
             **transcript.plain(episode, _DATA, "is_successful", "screen_config"),
-            **{f"screen_config.{key}": value for key, value in screen.items()},
+            **transcript.named(episode.get("screen_config"), of="screen_config"),
             **outcome(episode, seconds="run_time", error="exception_info"),
             "rewards": episode.get("is_successful"),
             "uid": name,
@@ -76,10 +75,11 @@ def _add_step(transcript: Transcript, step: Mapping[str, Any]) -> None:
         *(step[n] for n in _SEEN if step.get(n) is not None)
     )
     written = [step[name] for name in _WRITTEN if isinstance(step.get(name), str)]
-    columns = transcript.plain(step, *_READ, *_SEEN, *_WRITTEN, "action", of=_DATA)
+    used = (*_READ, *_SEEN, *_WRITTEN, "action")
     if not written:
-        transcript.left_out |= {f"{_DATA}.{name}" for name in columns}
+        transcript.leave_out(step, *used, of=_DATA)
         return
+    columns = transcript.plain(step, *used, of=_DATA)
     turn = transcript.add({"content": written}, GENERATED, columns=columns)
     chosen = _fields(step.get("action"))
     named = _ACTION.search(written[-1])

@@ -96,7 +96,10 @@ def _add_step(transcript: Transcript, step: dict[str, Any]) -> None:
         {"content": step.get("message"), **said},
         role if is_agent else str(step.get("source")),
         call=call_of(metrics, *_IDS),
-        columns={**others, **_outcome(others)},
+        columns={
+            **others,
+            **outcome(others, num_generated="completion_tokens", cost="cost_usd"),
+        },
     )
     observation = object_in(step.get("observation"))
     transcript.plain(observation, "results", of="steps.observation")
@@ -116,10 +119,6 @@ _OF_STEPS = ("source", "step_id", "message", "observation", "metrics")
 _NOT_WRITTEN = ("llm_call_count", "is_copied_context")
 _IDS = ("prompt_token_ids", "completion_token_ids", "logprobs")
 _PARTS = "subagent_trajectory_ref"
-
-
-def _outcome(record: object) -> dict[str, object]:
-    return outcome(record, num_generated="completion_tokens", cost="cost_usd")
 
 
 def _add_trial(transcript: Transcript) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from rounddiag.batch.content import Piece, plain_json
 from rounddiag.batch.messages import describe_calls
 from rounddiag.batch.turns import GENERATED
-from rounddiag.loaders.assembly.turns import Transcript
+from rounddiag.loaders.assembly.turns import Transcript, plain_values
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome, seconds_between
@@ -36,11 +36,11 @@ def read_history(lines: JsonLines, source: Source) -> Iterator[Transcript]:
         transcript = Transcript(file=source.path, names={source.path.stem: 0})
         for step in objects_in(document.get("history")):
             _add_step(transcript, step)
-        usage = transcript.plain(document.get("usage"), of="usage")
+        usage = document.get("usage")
         totals = {"num_generated": "total_completion_tokens", "cost": "total_cost"}
         transcript.columns |= {
             **transcript.plain(document, "history", "usage"),
-            **{f"usage.{name}": value for name, value in usage.items()},
+            **transcript.named(usage, of="usage"),
             **outcome(usage, **totals),
         }
         yield transcript
@@ -65,8 +65,7 @@ def _add_step(transcript: Transcript, step: dict[str, Any]) -> None:
     for result in objects_in(step.get("result")):
         _add_result(transcript, result, is_answered=bool(answer))
     used = ("state", "metadata", "state_message", "model_output", "result")
-    unread = transcript.plain(step, *used, of="step")
-    transcript.left_out |= {f"step.{name}" for name in unread}
+    transcript.leave_out(step, *used, of="step")
 
 
 def _add_answer(
@@ -104,14 +103,10 @@ def _add_result(
     transcript.add(
         {"content": [*content, *shots], **(failed if is_answered else {})}, "tool"
     )
-    judged = transcript.plain(result.get("judgement"), of="judgement")
-    transcript.columns |= {f"judgement.{name}": value for name, value in judged.items()}
-    columns = transcript.plain(result, *_RESULTS, "judgement", of="result")
-    for name, value in columns.items():
-        if name in {"is_done", "success"}:
-            transcript.columns[name] = value
-        else:
-            transcript.left_out.add(f"result.{name}")
+    transcript.columns |= transcript.named(result.get("judgement"), of="judgement")
+    ended = ("is_done", "success")
+    transcript.leave_out(result, *_RESULTS, "judgement", *ended, of="result")
+    transcript.columns |= plain_values({n: result.get(n) for n in ended})
 
 
 BROWSER_USE = Format(

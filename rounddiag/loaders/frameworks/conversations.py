@@ -131,9 +131,9 @@ _OF_ROWS = (
 def _columns(transcript: Transcript, record: _Record) -> dict[str, object]:
     columns = transcript.plain(record, *_OF_ROWS)
     columns = {**transcript.plain(record.get("metrics"), of="metrics"), **columns}
-    timing = transcript.plain(record.get("timing"), of="timing")
+    timing = record.get("timing")
     columns |= {
-        **{f"timing.{name}": value for name, value in timing.items()},
+        **transcript.named(timing, of="timing"),
         **outcome(timing, seconds="total"),
         **outcome(record, error="error"),
     }

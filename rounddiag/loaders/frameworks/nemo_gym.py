@@ -74,12 +74,9 @@ _OF_RESPONSES = (
 def _columns(transcript: Transcript, record: dict[str, Any]) -> dict[str, object]:
     columns = transcript.plain(record, *_OF_RECORDS)
     response = object_in(record["response"])
-    for name, used in (
-        ("response", _OF_RESPONSES),
-        ("responses_create_params", ("input",)),
-    ):
-        others = transcript.plain(record[name], *used, of=name)
-        transcript.left_out |= {f"{name}.{key}" for key in others}
+    transcript.leave_out(response, *_OF_RESPONSES, of="response")
+    request = "responses_create_params"
+    transcript.leave_out(record[request], "input", of=request)
     if isinstance(agent := record.get("agent_ref"), dict):
         columns["agent"] = agent.get("name")
     facts = {"model": response.get("model"), "rewards": record.get("reward")}

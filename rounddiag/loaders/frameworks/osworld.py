@@ -92,17 +92,15 @@ def _text(value: object) -> str:
 
 def _round_columns(transcript: Transcript, record: dict[str, Any]) -> dict[str, object]:
     columns = transcript.plain(record, *_READ)
-    info = transcript.plain(record.get("info"), of="info")
     response = record.get("response")
     if isinstance(response, dict):
         # A raw response repeats the parts of it.
         used = _WRITTEN if not response.get(_WRITTEN[0]) else ()
-        others = transcript.plain(response, *_WRITTEN[:1], *used, of="response")
-        columns |= {f"response.{name}": value for name, value in others.items()}
+        columns |= transcript.named(response, *_WRITTEN[:1], *used, of="response")
     return {
         **columns,
-        **{f"info.{name}": value for name, value in info.items()},
-        **outcome(info, status="status", error="error"),
+        **transcript.named(record.get("info"), of="info"),
+        **outcome(record.get("info"), status="status", error="error"),
     }
 
 

@@ -103,8 +103,7 @@ def _trajectory(
         call = calls.get(str(numbers[id(node)]), {}) if is_round else {}
         columns = _call_columns(transcript, call)
         transcript.add(message, role, tokens=tokens or None, columns=columns)
-        others = transcript.plain(node, *_OF_NODES, of="nodes")
-        transcript.left_out |= {f"nodes.{key}" for key in others}
+        transcript.leave_out(node, *_OF_NODES, of="nodes")
     return transcript
 
 
@@ -360,8 +359,7 @@ def _columns(
     columns: dict[str, object] = {"trace_id": name, "branch": index}
     columns |= transcript.plain(trace, *_OF_TRACES)
     if episode is not trace:
-        others = transcript.plain(episode, *_OF_EPISODES, of="episode")
-        transcript.left_out |= {f"episode.{key}" for key in others}
+        transcript.leave_out(episode, *_OF_EPISODES, of="episode")
     info = object_in(trace.get("info"))
     transcript.plain(info, "prime_rl", of="info")
     for key, part in (("agent", trace.get("agent")), ("info", info.get("prime_rl"))):

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import filterfalse
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -342,10 +341,6 @@ _KNOWN = {
 _PREFIXES = (SAMPLE_PREFIX, *POSITION_PREFIXES.values())
 
 
-def _is_known(name: str) -> bool:
-    return name in _KNOWN or name.startswith(_PREFIXES)
-
-
 def _read_batch(
     source: pq.ParquetFile,
     file: Path,
@@ -360,7 +355,7 @@ def _read_batch(
     if footer.meta.get("redacted"):
         fields["response_ids"] = None  # former versions wrote zeros
     meta = footer.meta_with_source(file)
-    unknown = {*filterfalse(_is_known, table.names)}
+    unknown = {name for name in table.names if not name.startswith(_PREFIXES)} - _KNOWN
     if unknown:
         meta |= left_out_entry({*unknown, *left_out_in(meta)})
     return Batch(

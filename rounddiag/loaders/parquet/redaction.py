@@ -90,10 +90,11 @@ class Redacted:
 def redact(batch: Batch) -> Redacted:
     """Return the batch as `save(..., redact=True)` writes it; see `save`."""
     unchanged: dict[str, Any] = {name: getattr(batch, name) for name in _KEPT}
+    rounds = batch.round_ids
     numbered: dict[str, Any] = {
         "sample_ids": _number_texts(batch.sample_ids),
         "group_ids": _number_texts(batch.group_ids),
-        "round_ids": _number_rounds(batch.round_ids),
+        "round_ids": None if rounds is None else rounds.unique(return_inverse=True)[1],
     }
     contents = {
         "unchanged": [name for name, value in unchanged.items() if value is not None],
@@ -130,10 +131,6 @@ def _number_texts(texts: Sequence[object] | None) -> tuple[str, ...] | None:
     return tuple(numbers[text] for text in texts)
 
 
-def _number_rounds(round_ids: Tensor | None) -> Tensor | None:
-    return None if round_ids is None else round_ids.unique(return_inverse=True)[1]
-
-
 def _tokens(batch: Batch) -> Iterator[tuple[str, Tensor, str]]:
     """Yield columns of tokens whose numbers cannot be ids of tokens."""
     for name, flat in batch.token_columns.items():
@@ -158,7 +155,8 @@ def _rows(columns: Mapping[str, Array]) -> Iterator[tuple[str, Array, str]]:
             column = scatter_with_missing(codes, places, len(values))
             yield name, column, "values numbered"
         elif values.dtype.kind in "biuf" or all(isinstance(v, _PLAIN) for v in known):
-            numbers = np.array(known, dtype=np.float64 if _fits(known) else object)
+            fits = all(not isinstance(v, int) or abs(v) <= 1 << 53 for v in known)
+            numbers = np.array(known, dtype=np.float64 if fits else object)
             if not _is_whole(numbers) or (name in KNOWN_COLUMNS and _is_small(numbers)):
                 yield name, values, ""
             else:
@@ -166,10 +164,6 @@ def _rows(columns: Mapping[str, Array]) -> Iterator[tuple[str, Array, str]]:
                 places = np.flatnonzero(is_known)
                 column = scatter_with_missing(ranks, places, len(values))
                 yield name, column, "ranks of its whole numbers"
-
-
-def _fits(numbers: Sequence[Any]) -> bool:
-    return all(not isinstance(v, int) or abs(v) <= 1 << 53 for v in numbers)
 
 
 def _is_whole(values: Array) -> bool:

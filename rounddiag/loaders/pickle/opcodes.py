@@ -92,10 +92,6 @@ def _line(pickle: PickleInput) -> str:
     return line[:-1].decode("utf-8")
 
 
-def _two_lines(pickle: PickleInput) -> str:
-    return f"{_line(pickle)} {_line(pickle)}"
-
-
 # By the kind of argument, as `pickletools` calls it.
 _READERS: dict[str, Callable[[PickleInput], object]] = {
     "uint1": partial(_integer, width=1),
@@ -106,7 +102,7 @@ _READERS: dict[str, Callable[[PickleInput], object]] = {
     "bytes8": partial(_bytes, width=8),
     "bytearray8": partial(_bytes, width=8),
     "stringnl_noescape": _line,
-    "stringnl_noescape_pair": _two_lines,
+    "stringnl_noescape_pair": lambda pickle: f"{_line(pickle)} {_line(pickle)}",
     "string1": partial(_text, width=1, encoding="latin-1"),
     "string4": partial(_text, width=4, encoding="latin-1"),
     "unicodestring1": partial(_text, width=1),

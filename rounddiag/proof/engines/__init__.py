@@ -3,8 +3,7 @@
 ==============  ==================================================================
 `engine`        what all engines do; `Readout`, from which logits follow
 `local`         transformers in this process
-`eyes`          its pictures: pixels, image tokens, features
-`positions`     its positions of a request
+`eyes`          its pictures: pixels, image tokens, features; positions
 `loading`       a model and its image processor, from a folder or a name
 `settings`      what a model computes otherwise for one pass
 `prefix`        passes that are kept: the next one computes what differs only

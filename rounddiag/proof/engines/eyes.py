@@ -1,4 +1,4 @@
-"""The pictures of a model of transformers: pixels, image tokens, features."""
+"""The pictures of a model of transformers: pixels, tokens, features, positions."""
 
 from __future__ import annotations
 
@@ -52,6 +52,9 @@ class Eyes:
     processor: Any = field(repr=False)
     pixels: dict[tuple[object, ...], _Pixels] = field(default_factory=dict, repr=False)
     _features: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False)
+    _positions: dict[int, tuple[Trajectory | None, Tensor]] = field(
+        default_factory=dict, repr=False
+    )  # of whole samples
 
     @property
     def image_token(self) -> int:
@@ -297,6 +300,51 @@ class Eyes:
                 advice="Pass the model that the batch was sampled with.",
             )
         return features
+
+    def positions(self, request: Request, samples: Samples) -> Tensor:
+        """Return the positions of a request, shape (1 or 3, length)."""
+        if request.uncut is not None:
+            return self.positions(request.uncut, samples)[..., : len(request.ids)]
+        own = self._own_positions(request, samples)
+        if request.places is None:
+            return own
+        base = Request.of_sample(samples[request.sample])
+        return request.places(own, self._own_positions(base, samples))
+
+    def _own_positions(self, request: Request, samples: Samples) -> Tensor:
+        if not self.has_grids:
+            return torch.arange(len(request.ids))[None]
+        whole = samples[request.sample]
+        size = len(request.ids)
+        if not torch.equal(request.ids, whole.ids[:size]):
+            return self._compute_positions(request, samples)
+        known, positions = self._positions.get(request.sample, (None, torch.empty(0)))
+        if known is not whole:  # no later token changes them
+            positions = self._compute_positions(Request.of_sample(whole), samples)
+            self._positions[request.sample] = whole, positions
+        return positions[:, :size]
+
+    def _compute_positions(self, request: Request, samples: Samples) -> Tensor:
+        sizes = self.sizes(request, samples)
+        if not sizes or sizes != self.whole_sizes(request, samples):
+            return torch.arange(len(request.ids)).expand(3, -1)
+        types = request.ids.eq(self.image_token).int()
+        grids = self.grids(request, samples)
+        every, _ = self.model.base_model.get_rope_index(
+            input_ids=request.ids[None],
+            mm_token_type_ids=types[None],
+            image_grid_thw=grids,
+            attention_mask=None,
+        )
+        positions: Tensor = every[:, 0]
+        is_wide = int(types.sum()) > len(grids)  # some picture has two tokens or more
+        if is_wide and bool((positions[1] == positions[2]).all()):
+            raise BatchError.build(
+                expected="positions with unequal axes inside of pictures",
+                found="equal ones",
+                advice="Report this with the version of transformers.",
+            )
+        return positions
 
     def forget(self) -> None:
         """Free the features of pictures."""

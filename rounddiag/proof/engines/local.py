@@ -20,7 +20,6 @@ from rounddiag.proof.engines.adapters import Adapter
 from rounddiag.proof.engines.engine import Readout, is_out_of_memory, memory_error
 from rounddiag.proof.engines.eyes import Eyes
 from rounddiag.proof.engines.loading import load_model
-from rounddiag.proof.engines.positions import Positions
 from rounddiag.proof.engines.prefix import (
     KeptPasses,
     Pass,
@@ -59,7 +58,6 @@ class LocalEngine:
 
     def __post_init__(self) -> None:
         self.eyes = Eyes(self.name, self.model, self.processor)
-        self._positions = Positions(self.model, self.eyes)
 
     @classmethod
     def open(
@@ -165,7 +163,7 @@ class LocalEngine:
             with filled_by.adapted_model():
                 filled_by._run(request, samples, _cache(filled))  # noqa: SLF001 of this class
             cache = _cache({}, filled, request.kept)
-        change = SETTINGS.get(request.setting, _unchanged)
+        change = SETTINGS.get(request.setting, nullcontext)
         with change(self.model), self.adapted_model():
             return self._readout(request, samples, self._run(request, samples, cache))
 
@@ -194,7 +192,7 @@ class LocalEngine:
         if not self._can_resume(first):
             return [self._run(request, samples) for request in requests]
         begins = self.eyes.begins(first, samples)
-        places = [self._positions.of(request, samples) for request in requests]
+        places = [self.eyes.positions(request, samples) for request in requests]
         known = self._passes.find(first, samples, places[0], begins)[1]
         if known is None:
             self._run(first, samples)
@@ -248,7 +246,7 @@ class LocalEngine:
 
     def _hidden(self, request: Request, samples: Samples, cache: Any) -> Tensor:  # noqa: ANN401 of transformers
         """Return the last hidden states; of tokens that a kept pass has, its own."""
-        positions = self._positions.of(request, samples)
+        positions = self.eyes.positions(request, samples)
         rows = positions[:, None]
         if cache is not None or request.setting or not self._can_resume(request):
             return self._forward(request, samples, rows, cache)[0]
@@ -305,11 +303,6 @@ class LocalEngine:
     def adapted_model(self) -> AbstractContextManager[None]:
         """Return a context in which the model has its adapter."""
         return nullcontext() if self.adapter is None else self.adapter.on(self.model)
-
-
-def _unchanged(model: Any) -> AbstractContextManager[None]:  # noqa: ANN401 of transformers
-    del model
-    return nullcontext()
 
 
 def _cache(

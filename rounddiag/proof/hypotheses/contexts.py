@@ -181,15 +181,15 @@ def _go_on(steps: Steps, round_: int) -> ContextInput | None:
     What would have entered in place of a rewritten context is not recorded: it is taken
     as the last message that was appended, with the newest picture of the context.
     """
-    rewritten = steps.sequence.rewritten
+    sequence, rewritten = steps.sequence, steps.sequence.rewritten
     if not any(0 < at <= round_ for at in rewritten):
         return None
-    ids = [steps.sequence.ids[: steps.sequence.starts[0]]]
+    ids = [sequence.ids[: sequence.starts[0]]]
     shown, appended = [*steps.shown(0)], None
     for at in range(1, round_ + 1):
         pictures = steps.shown(at)
         if at not in rewritten:
-            appended = _entered(steps, at)
+            appended = sequence.ids[sequence.entered_at(at) : sequence.starts[at]]
             shown.extend(pictures[len(steps.shown(at - 1)) :])
         elif appended is None:
             return None
@@ -197,11 +197,6 @@ def _go_on(steps: Steps, round_: int) -> ContextInput | None:
             shown.extend(pictures[-1:])
         ids += [steps.written(at - 1), appended]
     return torch.from_numpy(np.concatenate(ids).astype(np.int64)), tuple(shown)
-
-
-def _entered(steps: Steps, round_: int) -> Array:
-    sequence = steps.sequence
-    return sequence.ids[sequence.entered_at(round_) : sequence.starts[round_]]
 
 
 @register_hypothesis(
