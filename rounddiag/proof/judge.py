@@ -66,10 +66,10 @@ class Opinion:
         hold.
     """
 
-    name: str
+    name: str = "base"
     engine: str
-    where: str
-    evidence: float
+    where: str = "all"
+    evidence: float = 0.0
     residual_to_noise: float
     residual: float
     before: float
@@ -248,10 +248,7 @@ def _measure(
     )
     scale = float(fit_scale(changed[matters], 0.01 * floor))
     return Opinion(
-        name="base",
         engine=engine,
-        where="all",
-        evidence=0.0,
         residual_to_noise=scale / floor,
         residual=_median(left[matters]),
         before=_median(before[matters]),
@@ -280,10 +277,7 @@ def base_opinion(table: ScoreTable, engine: str, floor: float) -> Opinion:
     noise = np.abs(table.rounding) * floor / table.floor
     far = np.abs(residual[np.isfinite(residual)]) > 2 * MATTERS * floor
     return Opinion(
-        name="base",
         engine=engine,
-        where="all",
-        evidence=0.0,
         residual_to_noise=(
             float(table.scale(residual, 0.01 * floor)) / floor
             if np.isfinite(residual).any()

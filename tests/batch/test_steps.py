@@ -61,7 +61,7 @@ def test_ids_become_one_sample_with_the_context_of_each_round(order: list[int]) 
     assert batch.context(0, 1).ids.tolist() == [1, 2, 5, 6, 3]
     assert batch.context(0, 2).ids.tolist() == [1, 4]
     assert [batch.context(0, i).follows for i in range(3)] == [
-        *("first", "append", "rewritten"),
+        *("first", "append", "rewritten")
     ]
     assert batch.require_ids().tolist() == [5, 6, 3, 7, 8, 4, 9]
     assert batch.log_probs("rollout").tolist() == [-1, -2, 0, -3, -4, 0, -5]
@@ -289,7 +289,7 @@ def test_messages_of_an_api_have_their_calls_and_pictures() -> None:
     assert batch.round_columns["action"].tolist() == ["click(x=1)", None]
     assert batch.images is not None
     assert [shot.image().getpixel((0, 0)) for shot in batch.images[0]] == [
-        *((255, 0, 0), (0, 0, 255)),
+        *((255, 0, 0), (0, 0, 255))
     ]
 
 
@@ -299,7 +299,7 @@ def test_a_picture_that_leaves_rewrites_a_context_of_texts() -> None:
     batch = Batch.from_steps(text_rows(*contexts))
     assert batch.turns is not None
     assert [(turn.text, turn.num_images) for turn in batch.turns[0]] == [
-        *(("red", 1), ("wait()0", 0), ("blue", 1), ("wait()1", 0)),
+        *(("red", 1), ("wait()0", 0), ("blue", 1), ("wait()1", 0))
     ]
     assert batch.round_columns["is_rewritten"].tolist() == [False, True]
 

@@ -85,12 +85,7 @@ FACTS = {
         "rollout_is": "token",
         "rollout_is_threshold": 2.0,
     },
-    "parallel": {
-        "rollout_tensor": 2,
-        "ulysses": 1,
-        "nodes": 1,
-        "gpus_per_node": 8,
-    },
+    "parallel": {"rollout_tensor": 2, "ulysses": 1, "nodes": 1, "gpus_per_node": 8},
 }
 
 

@@ -60,9 +60,7 @@ def test_log_probs_after_the_update_are_the_score_current(
     assert token_frame(batch, a="current", b="old")["diff"].tolist() == [0.125] * 7
 
 
-def test_how_far_the_updates_move_the_policy_is_in_the_metrics(
-    tmp_path: Path,
-) -> None:
+def test_how_far_the_updates_move_the_policy_is_in_the_metrics(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, diagnose=True)
     recorder._verdicts.put = lambda *_: None  # type: ignore[method-assign]
     fields = {

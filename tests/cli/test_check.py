@@ -208,7 +208,7 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
     assert {*first["evidence"][0]} == {"name", "value", "unit", "low", "high"}
     assert "image_window" in [candidate["cause"] for candidate in first["candidates"]]
     assert {*first["candidates"][0]} == {
-        *("cause", "family", "clue", "meaning", "test", "hypotheses"),
+        *("cause", "family", "clue", "meaning", "test", "hypotheses")
     }
 
 

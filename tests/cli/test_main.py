@@ -213,12 +213,7 @@ def test_an_interrupt_ends_it_silently(
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["summary"],
-        ["draw", "x"],
-        ["lab", "a", "b"],
-        ["check", "--fail-on", "x", "y"],
-    ],
+    [["summary"], ["draw", "x"], ["lab", "a", "b"], ["check", "--fail-on", "x", "y"]],
 )
 def test_a_wrong_call_shows_the_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

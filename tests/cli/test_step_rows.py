@@ -65,11 +65,7 @@ COMMANDS: dict[str, list[str]] = {
     "report": [],
     "ingest": ["-o", "ingested"],
 }
-OF_RUNS: dict[str, list[str]] = {
-    **COMMANDS,
-    "check --all": [],
-    "watch": ["--once"],
-}
+OF_RUNS: dict[str, list[str]] = {**COMMANDS, "check --all": [], "watch": ["--once"]}
 
 
 def first_line(command: str, path: Path, more: list[str], capsys: Capture) -> str:

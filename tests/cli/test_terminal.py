@@ -65,9 +65,7 @@ def test_a_line_is_there_while_something_takes_long(
     assert terminal.getvalue().endswith("\r\x1b[K")
 
 
-def test_signs_need_no_colour(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_signs_need_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     text = "healthy: noise\nhealthy.parquet is its file"
     assert printed(text, monkeypatch) == f"✓ {text}\n"

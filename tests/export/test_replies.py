@@ -15,12 +15,7 @@ from tqdm.auto import tqdm
 import rounddiag as rd
 from rounddiag.export import replies
 from rounddiag.export.replies import collect_replies, samples_of_page
-from rounddiag.figures._parts.canvas import (
-    DARK,
-    LIGHT,
-    color_changes,
-    opacity_changes,
-)
+from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_changes
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session

@@ -369,8 +369,5 @@ KINDS: dict[str, tuple[str, Callable[[Path, float], object]]] = {
     ),
     "tokenizer, doubling": ("a.parquet", lambda p, _: with_tokenizer(p, doubling())),
     "tokenizer, panicking": ("a.parquet", lambda p, _: with_tokenizer(p, panicking())),
-    "100,000 rounds": (
-        "a.parquet",
-        lambda p, s: save(of_rounds(int(100_000 * s)), p),
-    ),
+    "100,000 rounds": ("a.parquet", lambda p, s: save(of_rounds(int(100_000 * s)), p)),
 }

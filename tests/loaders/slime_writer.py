@@ -38,11 +38,7 @@ def rollouts() -> list[dict[str, Any]]:
 
 
 def rollout(
-    group: int,
-    index: int,
-    tokens: list[int],
-    mask: list[int],
-    log_probs: list[float],
+    group: int, index: int, tokens: list[int], mask: list[int], log_probs: list[float]
 ) -> dict[str, Any]:
     return {
         "group_index": group,

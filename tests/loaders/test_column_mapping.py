@@ -90,11 +90,7 @@ def test_text_in_place_of_ids_is_refused_without_columns_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "ids",
-    [
-        [{"id": 1}, {"id": 2}],
-        np.zeros(2, dtype=[("id", "i4"), ("weight", "f4")]),
-    ],
+    "ids", [[{"id": 1}, {"id": 2}], np.zeros(2, dtype=[("id", "i4"), ("weight", "f4")])]
 )
 def test_nested_values_in_the_place_of_ids_are_named(ids: Any) -> None:
     message = (

@@ -574,11 +574,7 @@ STEPS: list[dict[str, Any]] = [
         ],
         "observation": {
             "results": [
-                {
-                    "source_call_id": "c",
-                    "content": "clicked",
-                    "extra": {"b": "e14"},
-                }
+                {"source_call_id": "c", "content": "clicked", "extra": {"b": "e14"}}
             ]
         },
         "metrics": {

@@ -229,10 +229,7 @@ def test_the_log_probs_of_one_engine_suffice_or_none(name: str, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("gone", "missing"),
-    [
-        (["response_mask"], "`response_mask`"),
-        (["responses"], "`response_ids`"),
-    ],
+    [(["response_mask"], "`response_mask`"), (["responses"], "`response_ids`")],
 )
 def test_what_is_missing_beside_verl_s_names_is_named(
     gone: list[str], missing: str, tmp_path: Path

@@ -29,7 +29,7 @@ RECIPE = "Add the lines to the trainer that `rounddiag recipe {}` prints."
             },
             "Tinker's summaries of rollouts: lengths and rewards, without log-probs",
             RECIPE.format("tinker"),
-        ),
+        )
     ],
 )
 def test_json_lines_of_texts_are_refused_with_what_they_lack(

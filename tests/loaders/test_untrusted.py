@@ -27,12 +27,7 @@ from rounddiag.loaders.untrusted import Limits, guard
 from rounddiag.text import pieces, special_tokens
 from rounddiag.text.token_table import TokenTable
 from tests.batches import hand_batch
-from tests.loaders.hostile_files import (
-    KINDS,
-    json_cells,
-    panicking,
-    with_tokenizer,
-)
+from tests.loaders.hostile_files import KINDS, json_cells, panicking, with_tokenizer
 
 OURS = "sample_data/healthy.parquet"
 VERL = "sample_data/image_window_verl.pkl"
@@ -295,9 +290,7 @@ def test_a_tokenizer_that_fails_is_named_with_its_file(tmp_path: Path) -> None:
 
 
 def test_the_command_line_has_it(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "a.pkl"
     file.write_bytes(b"\x80\x04N.")

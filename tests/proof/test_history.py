@@ -76,10 +76,7 @@ def test_a_template_that_gives_no_history(
 
 
 def test_a_template_that_does_not_end_is_left_out(
-    folder: str,
-    tmp_path: Path,
-    tokenizer: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    folder: str, tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(template_module, "_SECONDS", 0.5)
     loop = "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3

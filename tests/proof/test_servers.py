@@ -124,10 +124,7 @@ def test_a_server_writes_and_says_what_it_read(kind: str, colors: list[int]) -> 
     ("salt", "sent"), [("abc", ["abc"] * 2), ("", [None] * 2), (None, ["a", "b"])]
 )
 def test_a_salt_is_kept_left_out_or_new(
-    kind: str,
-    salt: str | None,
-    sent: list[str | None],
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, salt: str | None, sent: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how = Sampling(num_tokens=1, salt=salt)
     with serve(kind=kind) as server:
@@ -169,10 +166,7 @@ def test_answers_that_cannot_be_used_are_errors(
 
 
 def test_numbers_that_are_missing_are_an_error() -> None:
-    with (
-        serve(fault="nan") as server,
-        pytest.raises(ServerError, match="nan for 1 of"),
-    ):
+    with serve(fault="nan") as server, pytest.raises(ServerError, match="nan for 1 of"):
         rd.rescore(make_batch(pictures=False), server.url)
 
 
@@ -230,9 +224,7 @@ def flood(server: FakeServer) -> None:
     [(drip, r"an answer within 0\.5 s"), (flood, "an answer of at most 1 MB")],
 )
 def test_an_answer_without_end_is_an_error(
-    behave: Callable[[FakeServer], None],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
+    behave: Callable[[FakeServer], None], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "MOST_BYTES", 2**20)
     with serve() as server:

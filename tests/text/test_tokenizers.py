@@ -99,10 +99,7 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     [
         (7, "expected something that turns ids into text; found int"),
         (lambda ids: ids, "expected text for a list of ids; found list"),
-        (
-            lambda ids: {}[ids[0]],
-            "expected text for a list of ids; found KeyError (1)",
-        ),
+        (lambda ids: {}[ids[0]], "expected text for a list of ids; found KeyError (1)"),
     ],
 )
 def test_what_is_no_tokenizer_is_refused(tokenizer: Any, message: str) -> None:

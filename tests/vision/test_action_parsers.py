@@ -24,10 +24,7 @@ def click(x: float, y: float, coordinates: str, **more: object) -> dict[str, Any
 
 UI_TARS = [
     ("click(start_box='(12,34)')", click(12, 34, "resized")),
-    (
-        "click(start_box='<|box_start|>(12,34)<|box_end|>')",
-        click(12, 34, "resized"),
-    ),
+    ("click(start_box='<|box_start|>(12,34)<|box_end|>')", click(12, 34, "resized")),
     ("click(start_box='[10, 20, 30, 60]')", click(20.0, 40.0, "resized")),
     ("click(point='<point>12 34</point>')", click(12, 34, "thousand")),
     (
@@ -79,10 +76,7 @@ PLAIN = [
     ("drag(1, 2, 3, 4)", click(1, 2, "original", kind="drag", end_point=(3, 4))),
     ('type("Oslo")', {"kind": "type", "text": "Oslo"}),
     ("scroll(down)", {"kind": "scroll", "direction": "down"}),
-    (
-        "scroll(3, 4, 'up')",
-        click(3, 4, "original", kind="scroll", direction="up"),
-    ),
+    ("scroll(3, 4, 'up')", click(3, 4, "original", kind="scroll", direction="up")),
     ("press('enter')", {"kind": "key", "keys": ("enter",)}),
     ("wait(5)", {"kind": "wait", "amount": 5}),
     ("finished()", {"kind": "finished"}),
@@ -174,21 +168,14 @@ QWEN: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"kind": "drag", "end_point": (3, 4), "coordinates": "resized"},
     ),
     (
-        {
-            "action": "left_click_drag",
-            "start_coordinate": [1, 2],
-            "coordinate": [3, 4],
-        },
+        {"action": "left_click_drag", "start_coordinate": [1, 2], "coordinate": [3, 4]},
         click(1, 2, "resized", kind="drag", end_point=(3, 4)),
     ),
     (
         {"action": "type", "text": "click(9, 9)"},
         {"kind": "type", "text": "click(9, 9)"},
     ),
-    (
-        {"action": "key", "keys": ["ctrl", "c"]},
-        {"kind": "key", "keys": ("ctrl", "c")},
-    ),
+    ({"action": "key", "keys": ["ctrl", "c"]}, {"kind": "key", "keys": ("ctrl", "c")}),
     (
         {"action": "scroll", "pixels": -300, "coordinate": [3, 4]},
         click(3, 4, "resized", kind="scroll", direction="down", amount=300),
@@ -212,14 +199,8 @@ QWEN: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"action": "swipe", "coordinate": [1, 2], "coordinate2": [3, 4]},
         click(1, 2, "resized", kind="drag", end_point=(3, 4)),
     ),
-    (
-        {"action": "swipe", "direction": "up"},
-        {"kind": "scroll", "direction": "up"},
-    ),
-    (
-        {"action": "system_button", "button": "Back"},
-        {"kind": "key", "keys": ("Back",)},
-    ),
+    ({"action": "swipe", "direction": "up"}, {"kind": "scroll", "direction": "up"}),
+    ({"action": "system_button", "button": "Back"}, {"kind": "key", "keys": ("Back",)}),
     ({"action": "open", "text": "Maps"}, {"kind": "open", "text": "Maps"}),
 ]
 

@@ -8,12 +8,7 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.errors import FrameError
-from rounddiag.vision import (
-    Action,
-    parse_action,
-    parse_actions,
-    register_parser,
-)
+from rounddiag.vision import Action, parse_action, parse_actions, register_parser
 from rounddiag.vision import action_parsers as registry
 
 

@@ -96,16 +96,8 @@ def test_a_rewritten_context_is_kept_whole_and_what_entered_is_an_observation() 
 
 
 def test_round_columns_count_what_enters_and_leaves() -> None:
-    images = [
-        (shot("a", -3),),
-        (shot("a", -6), shot("b", -2)),
-        (shot("b", -3),),
-    ]
-    prompts = [
-        [1, PAD, PAD, 2],
-        [1, PAD, PAD, 2, 5, PAD, PAD],
-        [1, 4, PAD, PAD, 3],
-    ]
+    images = [(shot("a", -3),), (shot("a", -6), shot("b", -2)), (shot("b", -3),)]
+    prompts = [[1, PAD, PAD, 2], [1, PAD, PAD, 2, 5, PAD, PAD], [1, 4, PAD, PAD, 3]]
     batch = join_rows(
         rows_of(prompts, [[5], [6], [7]], images=tuple(images)), "name", "row"
     )

@@ -52,11 +52,7 @@ PLACES: dict[str, tuple[list[list[int]], list[int], Places]] = {
         [(-3, 0), (3, 1)],
     ),
     "without a prompt": ([[], [*TWO, 5], [0, 0, 1]], [2], [(0, 0)]),
-    "two before one round": (
-        [[*TWO, 1, *TWO], [5], [1]],
-        [2, 2],
-        [(-5, 0), (-2, 0)],
-    ),
+    "two before one round": ([[*TWO, 1, *TWO], [5], [1]], [2, 2], [(-5, 0), (-2, 0)]),
     "after the last round": (
         [[1, *TWO], [5, 3, *TWO], [1, 0, 0, 0]],
         [2, 2],
@@ -244,9 +240,7 @@ def test_grids_that_do_not_match_the_image_tokens_are_reported(tmp_path: Path) -
     ]
 
 
-def test_what_is_odd_in_all_samples_is_reported_for_a_few(
-    tmp_path: Path,
-) -> None:
+def test_what_is_odd_in_all_samples_is_reported_for_a_few(tmp_path: Path) -> None:
     tensors = {name: rows[:1].repeat(10, 1) for name, rows in small_batch().items()}
     odd = {"pixel_values": torch.zeros(3, 1176), "image_grid_thw": ONE}
     batch = load(write(tmp_path / "a.pkl", tensors, {"multi_modal_inputs": [odd] * 10}))

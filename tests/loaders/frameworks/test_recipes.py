@@ -53,7 +53,7 @@ def test_areal_s_recipe_saves_trajectories_of_any_width(
     run(AREAL, tmp_path, rollout_batch=[wide, narrow], global_step=40)
     saved = torch.load(tmp_path / "step_40.pt")
     assert [row.tolist() for row in saved["versions"]] == [
-        *([-1, 4, -1, 4], [-1, 4, 0, 0], [-1, 4]),
+        *([-1, 4, -1, 4], [-1, 4, 0, 0], [-1, 4])
     ]
     batch = load(tmp_path / "step_40.pt")
 

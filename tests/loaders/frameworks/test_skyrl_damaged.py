@@ -148,8 +148,7 @@ def test_a_batch_without_tensors_is_an_error(
 
 
 @pytest.mark.parametrize(
-    "boundaries",
-    [[(0, 1 << 60)], [(1, 0)], [(0, 2), (0, 2)], ["ab"], [3], [(None, 2)]],
+    "boundaries", [[(0, 1 << 60)], [(1, 0)], [(0, 2), (0, 2)], ["ab"], [3], [(None, 2)]]
 )
 def test_boundaries_that_lie_number_no_row_twice(
     path: Path, boundaries: list[object]

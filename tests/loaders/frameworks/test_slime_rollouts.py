@@ -76,10 +76,7 @@ def test_the_spans_of_miles_are_versions_of_tokens(tmp_path: Path) -> None:
             {"version": "11", "abs_start": stop, "abs_end": stop + 99},
         ],
     ]
-    rows: list[dict[str, Any]] = [
-        {"weight_versions": spans},
-        {"weight_versions": []},
-    ]
+    rows: list[dict[str, Any]] = [{"weight_versions": spans}, {"weight_versions": []}]
     batch = loaded(tmp_path, [first | rows[0], second | rows[1], *others])
     versions = batch.token_columns["weight_versions"][: stop - start].tolist()
     assert versions[:2] == [9.0, 9.0]

@@ -130,11 +130,7 @@ def roll_batch() -> dict[str, Tensor]:
 
 def test_a_data_proto_of_roll_opens(tmp_path: Path) -> None:
     path = tmp_path / "step_000003.pkl"
-    columns = {
-        "traj_group_id": ["g", "g"],
-        "traj_id": ["g_0", "g_0"],
-        "step": [1, 0],
-    }
+    columns = {"traj_group_id": ["g", "g"], "traj_id": ["g_0", "g_0"], "step": [1, 0]}
     path.write_bytes(roll_pickled(roll_batch(), columns))
 
     rows = load(path)

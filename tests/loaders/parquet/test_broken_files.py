@@ -19,7 +19,7 @@ from tests.loaders.parquet.tables import COLUMNS, FOOTER, expect, write
 
 NOT_OURS = (
     "`rounddiag`: expected JSON with `version`, `step`, `tokenizer` and `meta`;"
-    " found {}. Save the batch with `rounddiag.save` again."
+    " found {}. Save the batch with `rounddiag.save`."
 )
 
 
@@ -41,10 +41,7 @@ NOT_OURS = (
             json.dumps({**FOOTER, "meta": None}).encode(),
             NOT_OURS.format(str({**FOOTER, "meta": None})),
         ),
-        (
-            b"",
-            NOT_OURS.format("no JSON: Expecting value: line 1 column 1 (char 0)"),
-        ),
+        (b"", NOT_OURS.format("no JSON: Expecting value: line 1 column 1 (char 0)")),
     ],
 )
 def test_footers(tmp_path: Path, footer: bytes, message: str) -> None:

@@ -53,14 +53,8 @@ def test_the_table_of_these_tests_is_a_batch(tmp_path: Path) -> None:
             {"score:ref": pa.array([[-1.5]], FLOATS)},
             "`score:ref`: expected 2 values in row 0, as `response_mask`; found 1.",
         ),
-        (
-            {"group_id": pa.array([1])},
-            "`group_id`: expected strings; found int64.",
-        ),
-        (
-            {"reward": pa.array(["1"])},
-            "`reward`: expected numbers; found string.",
-        ),
+        ({"group_id": pa.array([1])}, "`group_id`: expected strings; found int64."),
+        ({"reward": pa.array(["1"])}, "`reward`: expected numbers; found string."),
         (
             {"round_columns": pa.array([[1, 2]])},
             "`round_columns`: expected a list of structs in each row; found int64.",
