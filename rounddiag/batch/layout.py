@@ -315,6 +315,12 @@ def take_rows(flat: Tensor, offsets: Tensor, rows: Tensor) -> Tensor:
     return torch.cat([flat[limits[i] : limits[i + 1]] for i in index])
 
 
+def real_rows(batch: Batch, flat: Tensor) -> list[Tensor]:
+    """Return the values of each row without padding, as views."""
+    pairs = zip(batch.offsets[:-1].tolist(), batch.lengths.tolist(), strict=True)
+    return [flat[start : start + length] for start, length in pairs]
+
+
 def move(batch: AnyBatch, device: str | torch.device) -> AnyBatch:
     """Return the batch with every tensor on `device`."""
     tensors: dict[str, Any] = {

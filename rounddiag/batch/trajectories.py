@@ -34,7 +34,7 @@ from rounddiag._typing import Array
 from rounddiag.batch.batch import Batch
 from rounddiag.batch.context_joining import ContextJoiner
 from rounddiag.batch.contexts import context_columns
-from rounddiag.batch.layout import map_positions, select
+from rounddiag.batch.layout import map_positions, real_rows, select
 from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.batch.picture_places import with_image_rounds
 from rounddiag.batch.step_order import StepOrder, is_absent, named_column, step_order
@@ -336,7 +336,7 @@ class StepInterleaver:
         return {
             **map_positions(rows, self._with_observations),
             "response_ids": torch.cat(
-                [ids[:0], *self._with_observed(self._split_rows(ids))]
+                [ids[:0], *self._with_observed(real_rows(self._rows, ids))]
             ),
             "lengths": lengths,
             "offsets": build_offsets(lengths),
@@ -344,19 +344,14 @@ class StepInterleaver:
             "images": self._images(),
         }
 
-    def _split_rows(self, flat: Tensor) -> list[Tensor]:
-        """Return the real positions of each row."""
-        starts = self._rows.offsets[:-1].tolist()
-        pairs = zip(starts, self._lengths.tolist(), strict=True)
-        return [flat[start : start + length] for start, length in pairs]
-
     def _with_observations(self, name: str, flat: Tensor) -> Tensor:
         is_open = name in _UNDEFINED or name in self._rows.token_columns
         undefined = is_open and flat.dtype.is_floating_point
         filler = torch.nan if undefined else 0
+        rows = real_rows(self._rows, flat)
         parts = [
             part
-            for row, size in zip(self._split_rows(flat), self._observed, strict=True)
+            for row, size in zip(rows, self._observed, strict=True)
             for part in (flat.new_full((int(size),), filler), row)
         ]
         return torch.cat([flat[:0], *parts])

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
-from rounddiag.batch.layout import PAIR, PER_TOKEN
+from rounddiag.batch.layout import PAIR, PER_TOKEN, real_rows
 from rounddiag.batch.left_out import left_out_entry
 from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
@@ -225,18 +225,15 @@ def _with_routes(batch: Batch, reader: FieldReader) -> Batch:
 
 def _same_experts(batch: Batch, reader: FieldReader) -> list[float] | None:
     pairs = [reader.row_list(name) or [] for name in _ROUTES]
-    sizes = reader.tokens.lengths.tolist()
-    if {*map(len, pairs)} != {len(sizes)}:
+    masks = real_rows(batch, batch.response_mask)
+    if {*map(len, pairs)} != {len(masks)}:
         return None
     shares = []
-    for start, size, *routes in zip(
-        batch.offsets.tolist(), sizes, *pairs, strict=False
-    ):
-        generated = batch.response_mask[start : start + size] != 0
-        experts = [row[len(row) - size :].sort(dim=-1).values for row in routes]
+    for mask, *routes in zip(masks, *pairs, strict=True):
+        experts = [row[len(row) - len(mask) :].sort(dim=-1).values for row in routes]
         if experts[0].shape != experts[1].shape:
             return None
-        same = (experts[0] == experts[1]).all(dim=-1)[generated].float()
+        same = (experts[0] == experts[1]).all(dim=-1)[mask != 0].float()
         shares.append(float(same.mean()))
     return shares
 

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 
 from rounddiag.batch import Batch
+from rounddiag.batch.layout import real_rows
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.output import FileKind, write_atomically
 from rounddiag.schema import ORIGINAL_SAMPLE
@@ -114,23 +115,19 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 def _of_batch(batch: Batch) -> dict[str, Any]:
     """Return the tokens and scores of samples, and their numbers in the whole batch."""
-    rows = [
-        slice(start, start + length)
-        for start, length in zip(
-            batch.offsets[:-1].tolist(), batch.lengths.tolist(), strict=True
-        )
-    ]
+
+    def rows_of(values: torch.Tensor) -> list[Any]:
+        return [_encode(row.tolist()) for row in real_rows(batch, values)]
+
     flat = {name: getattr(batch, name) for name in _TOKENS}
     own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
     return {
         "samples": [int(sample) for sample in own],
         **{
-            name: [_encode(values[row].tolist()) for row in rows]
-            for name, values in flat.items()
-            if values is not None
+            name: rows_of(values) for name, values in flat.items() if values is not None
         },
         "scores": {
-            name: [_encode(values[row].tolist()) for row in rows]
+            name: rows_of(values)
             for name, values in batch.scores.items()
             if name not in {"old", "rollout"}
         },
@@ -164,13 +161,8 @@ def _with_scores(path: object, batch: Batch, small: Batch) -> Batch:
     if any(number not in row_of for number in wanted):
         raise _error(path, f"one of samples that this batch lacks: {wanted}")
     mine = batch[[row_of[number] for number in wanted]]
-    ranges = [
-        torch.arange(start, start + length)
-        for start, length in zip(
-            mine.offsets[:-1].tolist(), mine.lengths.tolist(), strict=True
-        )
-    ]
-    at = torch.cat([torch.empty(0, dtype=torch.int64), *ranges])
+    places = torch.arange(mine.num_positions)
+    at = torch.cat([places[:0], *real_rows(mine, places)])
     if not torch.equal(mine.require_ids().cpu()[at], small.require_ids()):
         raise _error(path, "one of a batch with other token ids")
     scores = dict(mine.scores)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.layout import real_rows
 from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.batch.picture_places import with_image_rounds
 from rounddiag.batch.trajectories import round_ids_with_breaks
@@ -111,7 +112,7 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
     if batch.meta.get("mask_source") != "attention_mask":
         return batch
     decode = decode_qwen if tokenizer is None else tokenizer
-    ids = [row.numpy() for row in _rows(batch, batch.require_ids())]
+    ids = [row.numpy() for row in real_rows(batch, batch.require_ids())]
     try:
         flags = written_tokens(ids, decode)
     except Exception:  # noqa: BLE001 a tokenizer is foreign code; a check reports the failure
@@ -119,7 +120,7 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
     mask, source, rounds = batch.response_mask, "attention_mask", _UNKNOWN
     if flags is not None:
         mask, source, rounds = mask.clone(), "the chat template", FROM_TEMPLATE
-        for row, written in zip(_rows(batch, mask), flags, strict=True):
+        for row, written in zip(real_rows(batch, mask), flags, strict=True):
             row.mul_(torch.from_numpy(written))
     elif any(shot.position is not None for row in batch.images or () for shot in row):
         mask, source = _without_images(batch), "attention_mask without image tokens"
@@ -129,17 +130,10 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
     return with_image_rounds(replace(batch, response_mask=mask, meta=meta))
 
 
-def _rows(batch: Batch, flat: Tensor) -> list[Tensor]:
-    """Return the real positions of each response, as views."""
-    starts, sizes = batch.offsets[:-1].tolist(), batch.lengths.tolist()
-    pairs = zip(starts, sizes, strict=True)
-    return [flat[start : start + size] for start, size in pairs]
-
-
 def _without_images(batch: Batch) -> Tensor:
     """Return the mask with 0 at the image tokens of pictures with a known position."""
     mask = batch.response_mask.clone()
-    for row, shots in zip(_rows(batch, mask), batch.images or (), strict=True):
+    for row, shots in zip(real_rows(batch, mask), batch.images or (), strict=True):
         for shot in shots:
             if shot.position is not None and isinstance(shot, PatchScreenshot):
                 stop = max(shot.position + shot.num_image_tokens, 0)
