@@ -231,7 +231,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
     >>> rd.plot_rounds(batch).layout.yaxis.title.text
-    'mean |old − rollout|<br>log-prob [nat],<br>token-weighted'
+    'mean |old − rollout|<br>log-prob [nat]'
     >>> rd.plot_rounds(batch, layers={"quantiles": True}).layout.yaxis.type
     'log'
     """
@@ -271,9 +271,14 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     figure = new_figure(title, lines, inputs.theme, height=height)
     _set_axes(figure, summary, scene)
     is_mean = drawn["mean"] or drawn["ci"]
+    is_usual = is_mean and options.weighting == "token"
     extra = f", {options.weighting}-weighted" if is_mean else ", tokens"
     figure.layout.yaxis.title.text = axis_title(
-        inputs.metric, inputs.pair, note=extra, is_mean=is_mean, width=_TITLE_WIDTH
+        inputs.metric,
+        inputs.pair,
+        note="" if is_usual else extra,
+        is_mean=is_mean,
+        width=_TITLE_WIDTH,
     )
     _add_layers(figure, scene, drawn, left)
     if drawn["counts"]:

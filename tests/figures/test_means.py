@@ -71,7 +71,7 @@ def test_means_of_few_samples_are_hollow(name: str) -> None:
     for trace in traces:
         assert set(trace.marker.color) == {LIGHT.paper}
         assert trace.marker.line.color not in {LIGHT.paper, None}
-    assert "○ hollow: fewer than 10 samples" in captions(figure)
+    assert "○ fewer than 10 samples" in captions(figure)
 
 
 @EVERY
@@ -184,7 +184,7 @@ def test_few_groups_are_named_as_such(count: int, kind: str) -> None:
     means = MEANS.assign(num_samples=count, is_few=[True, False, False])
     lines = explain_marks(means, num_nonfinite=0)
     assert lines == [
-        f"○ hollow: fewer than 10 {kind}",
+        f"○ fewer than 10 {kind}",
         f"{CROSS} no finite value",
     ]
     (_, text), *_ = hover_texts(means, NAMES, "abs_diff")

@@ -70,7 +70,7 @@ def test_from_the_end_the_last_round_is_minus_1() -> None:
 
 def test_the_axis_names_the_metric_and_what_counts_alike() -> None:
     options: list[tuple[dict[str, Any], str]] = [
-        ({"metric": "diff"}, "mean old − rollout<br>log-prob [nat],<br>token-weighted"),
+        ({"metric": "diff"}, "mean old − rollout<br>log-prob [nat]"),
         (
             {"metric": "prob_diff", "weight": "sample"},
             "mean |old − rollout|<br>probability,<br>sample-weighted",

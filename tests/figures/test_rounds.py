@@ -74,7 +74,7 @@ def test_a_summary_in_any_order_is_drawn_from_the_first_round_on() -> None:
 def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
     layout = plot_rounds(hand_batch()).layout
     assert layout.xaxis.title.text == "round"
-    estimand = "mean |old − rollout|<br>log-prob [nat],<br>token-weighted"
+    estimand = "mean |old − rollout|<br>log-prob [nat]"
     assert layout.yaxis.title.text == estimand
     assert [note.text for note in layout.annotations] == [
         "samples that reach the round",
@@ -96,8 +96,8 @@ def test_a_round_of_few_samples_is_hollow_and_never_marked() -> None:
         assert [line.x0 for line in shapes(figure)] == [1] * any(marked)
         lines = without_tags(words(figure)).split(" | ")
         sign = "● " if any(marked) else ""
-        assert f"{sign}onset: round {first} (95 % interval 1 to 2)" in lines
-        assert "○ hollow: fewer than 10 samples" in lines
+        assert f"{sign}onset: round {first} (95 %: 1 to 2)" in lines
+        assert "○ fewer than 10 samples" in lines
 
 
 def test_a_mean_without_any_finite_value_is_a_cross() -> None:
@@ -115,7 +115,7 @@ def test_another_pair_is_named_on_the_axis() -> None:
     # Rollouts -1, -1 | -1, -1, -1 | -2 in round 0; -2 and -3 in round 1.
     means = next(trace for trace in figure.data if trace.mode == "lines+markers")
     assert means.y.tolist() == [0.5, 1.0]
-    title = "mean |current − rollout|<br>log-prob [nat],<br>token-weighted"
+    title = "mean |current − rollout|<br>log-prob [nat]"
     assert figure.layout.yaxis.title.text == title
     assert plot_rounds(token_frame(batch, a="current")) == figure
     assert plot_rounds(select_scores(batch, "current", "rollout")) == figure
@@ -141,8 +141,8 @@ def test_an_onset_that_is_given_is_marked(
 ) -> None:
     assert "onset" not in words(plot_rounds(data, **options))
     notes = without_tags(words(plot_rounds(data, onset=ONSET, **options)))
-    assert ("onset: round 1 (95 % interval: this round alone)" in notes) == is_marked
-    assert ("mean |diff| 0.25 nat before, 0.75 nat from there on" in notes) == is_marked
+    assert ("onset: round 1 (95 %: this round alone)" in notes) == is_marked
+    assert ("mean |diff| 0.25, then 0.75 nat" in notes) == is_marked
 
 
 @pytest.mark.parametrize("make", [str, rd.load], ids=["path", "batch"])

@@ -45,7 +45,7 @@ def test_a_long_key_names_every_value_and_makes_the_pane_higher(
     assert [value for value in values if value not in label_of(by_group)] == []
     assert label_of(by_group).count("<br>") == 2
     assert (by_group["meta"]["panels"], by_group["margin"]["t"]) == (1.5, 48)
-    label = "mean |old − rollout| log-prob [nat], token-weighted"
+    label = "mean |old − rollout| log-prob [nat]"
     assert by_group["meta"]["notes"][0] == f"y: {label}"
 
 

@@ -243,7 +243,7 @@ def explain_marks(
     is_few = few_rows(means)
     if is_few.any():
         largest = means["num_samples"].to_numpy()[is_few].max()
-        lines.append(f"○ hollow: {_few(largest)}")
+        lines.append(f"○ {_few(largest)}")
     if means["mean"].isna().any():
         lines.append(f"{CROSS} no finite value")
     if num_nonfinite is None:

@@ -280,7 +280,7 @@ def explain_rounds(
     lines = _describe_onset(scene)
     if has_survivors:
         dashes = colorize("╌╌", scene.theme.lines[0])
-        lines.append(f"{dashes} at round 0, the samples that reach each round")
+        lines.append(f"{dashes} the same samples at round 0")
     if scene.axis.log:
         lines += _explain_quantiles(summary, scene.theme)
     return lines + explain_marks(summary)
@@ -295,9 +295,16 @@ def _describe_onset(scene: RoundScene) -> list[str]:
     mark = f"{colorize('●', scene.theme.mark)} " if is_marked else ""
     before, after = format_number(onset.before), format_number(onset.after)
     return [
-        f"{mark}onset: round {onset.round} ({onset.interval})",
-        f"mean |diff| {before} nat before, {after} nat from there on",
+        f"{mark}onset: round {onset.round} ({_interval(onset)})",
+        f"mean |diff| {before}, then {after} nat",
     ]
+
+
+def _interval(onset: Onset) -> str:
+    """Return the interval of an onset, short enough for half a row of a key."""
+    if onset.low == onset.high:
+        return "95 %: this round alone"
+    return f"95 %: {onset.low} to {onset.high}"
 
 
 def _explain_quantiles(summary: pd.DataFrame, theme: Theme) -> list[str]:
