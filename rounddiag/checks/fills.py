@@ -19,7 +19,7 @@ from rounddiag.checks.contracts import (
 )
 from rounddiag.checks.mask import find_unwritten
 from rounddiag.checks.written import Written
-from rounddiag.core.columns import to_numpy
+from rounddiag.core.columns import token_samples
 from rounddiag.core.divergence import FACTOR_2
 from rounddiag.core.scores import pair_of
 from rounddiag.core.sums import pack_tokens
@@ -148,7 +148,7 @@ def _find_in_one_engine(batch: Batch) -> Fault | None:
     batch.require("old" if batch.rollout_log_probs is None else "rollout")
     name = "old" if batch.rollout_log_probs is None else "rollout"
     values = pack_tokens(batch, batch.log_probs(name))
-    sample = np.repeat(to_numpy(batch.rounds.sample), to_numpy(batch.rounds.num_tokens))
+    sample = token_samples(batch)
     num = np.bincount(sample, minlength=batch.num_samples)
     fills = {}
     for row in np.flatnonzero(num >= _TOKENS):

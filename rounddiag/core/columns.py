@@ -137,6 +137,12 @@ _ON_REQUEST = (
 _WEIGHTS = [*map(weight_column, CORRECTIONS.values())]
 
 
+def token_samples(batch: Batch) -> Array:
+    """Return the sample of every generated token."""
+    rounds = batch.rounds
+    return np.repeat(to_numpy(rounds.sample), to_numpy(rounds.num_tokens))
+
+
 def token_numbers(batch: Batch) -> Array:
     """Return the number of every generated token in its round, from 0."""
     num = to_numpy(batch.rounds.num_tokens)
@@ -226,9 +232,7 @@ def equal_so_far(batch: Batch) -> Array:
     >>> equal_so_far(rd.load("sample_data/healthy.parquet"))[:2]
     array([0., 0.], dtype=float32)
     """
-    num = to_numpy(batch.rounds.num_tokens)
-    sample = np.repeat(to_numpy(batch.rounds.sample), num)
-    diff = diffs(batch)
+    sample, diff = token_samples(batch), diffs(batch)
     is_unequal = np.isfinite(diff) & (diff != 0)
     num_before = np.cumsum(is_unequal)
     starts = np.flatnonzero(np.diff(sample, prepend=-1))

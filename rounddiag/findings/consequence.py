@@ -59,7 +59,7 @@ def _weights(view: View, correction: Correction) -> Array:
 
 def _describe_touched(view: View, touched: Array, size: Array) -> str:
     """Say what the mismatch touches, and how far the step moves, which is no share."""
-    samples = len(np.unique(view.sample[touched])) / (view.num_per_sample > 0).sum()
+    samples = len(np.unique(view.sample[touched])) / view.num_samples
     share = float(size[touched].sum() / size.sum())
     own = trainers_rule(view.batch)
     rule, of_run = (
@@ -103,9 +103,8 @@ def _describe_collapse(view: View, size: Array) -> str:
         effect = f"be at their limit of {_LARGEST:g} for {percent(grown)} of"
     else:
         return ""
-    num_samples = int((view.num_per_sample > 0).sum())
-    num_rounds = len(np.unique(view.segment)) / num_samples
-    tokens, mean = len(view) / num_samples, float(view.diff.mean())
+    num_rounds = len(np.unique(view.segment)) / view.num_samples
+    tokens, mean = len(view) / view.num_samples, float(view.diff.mean())
     return (
         f"Weights per sequence would {effect} the step's gradient weight, although"
         f" tokens differ by {mean:.2g} nat on average: the ratios of {num_rounds:.0f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any, overload
+from typing import overload
 
 import pandas as pd
 
@@ -127,23 +127,12 @@ class Diagnosis(Sequence[Finding]):
     @property
     def frame(self) -> pd.DataFrame:
         """One row per finding: `kind, cause, share, where, num_tokens, shown, ...`."""
-        rows: list[dict[str, Any]] = [
-            {
-                "kind": finding.kind,
-                "cause": finding.cause,
-                "share": finding.share,
-                "where": finding.location,
-                "num_tokens": finding.num_tokens,
-                "p": finding.p,
-                "shown": finding.shown,
-                "candidates": ", ".join(map(str, finding.candidates)),
-                "next_step": finding.next_step,
-            }
-            for finding in self
-        ]
-        names = ["kind", "cause", "share", "where", "num_tokens"]
-        names += ["p", "shown", "candidates", "next_step"]
-        return pd.DataFrame(rows, columns=names)
+        names = ["kind", "cause", "share", "location", "num_tokens", "p", "shown"]
+        names += ["candidates", "next_step"]
+        columns = {name: [getattr(finding, name) for finding in self] for name in names}
+        candidates = [", ".join(map(str, own)) for own in columns["candidates"]]
+        frame = pd.DataFrame({**columns, "candidates": candidates})
+        return frame.rename(columns={"location": "where"})
 
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.headline}", *self.advice.splitlines()]

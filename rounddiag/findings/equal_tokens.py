@@ -6,7 +6,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.core.columns import first_unequal, positions, to_numpy
+from rounddiag.core.columns import first_unequal, positions, to_numpy, token_samples
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs, pack_tokens
 from rounddiag.findings.finding import Evidence
@@ -34,11 +34,11 @@ def find_unread(view: View) -> Evidence | None:
     """
     batch = select_scores(view.batch, view.a, view.b)
     size = np.abs(diffs(batch))
-    differs, rounds = (size > 0) & np.isfinite(size), batch.rounds
+    differs = (size > 0) & np.isfinite(size)
     if not differs.any():
         return None
-    sample = np.repeat(to_numpy(rounds.sample), to_numpy(rounds.num_tokens))
-    samples, mean = np.unique(sample[differs]), float(size[differs].mean())
+    samples = np.unique(token_samples(batch)[differs])
+    mean = float(size[differs].mean())
     return Evidence(
         cause="unknown",
         severity="bug" if mean > view.usual.usual else "note",
@@ -66,7 +66,7 @@ def describe_equal_start(batch: Batch, a: str, b: str) -> str:
     of_round, num = to_numpy(batch.rounds.sample), batch.num_samples
     first = np.full(num, np.nan)
     np.fmin.at(first, of_round, first_unequal(batch, diff))
-    sample = np.repeat(of_round, num_tokens)
+    sample = token_samples(batch)
     begins = np.cumsum(num_tokens) - num_tokens
     position = np.arange(len(diff)) + np.repeat(positions(batch) - begins, num_tokens)
     after = position >= first[sample]

@@ -76,7 +76,7 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     samples only facts count: there is nothing to compare the samples with.
     """
     total = max(float(view.abs_diff.sum()), 1e-300)
-    is_few = int((view.num_per_sample > 0).sum()) < MIN_SAMPLES
+    is_few = view.num_samples < MIN_SAMPLES
     left, indices = view, np.arange(len(view))
     explained: list[Explained] = []
 
@@ -113,13 +113,14 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     explained += _confident(left, rest, total, refuted)
     if not any(part.share > 0 for part in explained) and view.abs_diff.any():
         explained += _level(view, refuted)
-    return sorted(explained, key=_order), left
+    # The largest share first, notes last.
+    explained.sort(key=lambda part: (part.evidence.severity == "note", -part.share))
+    return explained, left
 
 
 def _is_most(part: View, whole: View) -> bool:
     """Return whether most samples are left: a formula holds in all of them."""
-    num, total = (int((view.num_per_sample > 0).sum()) for view in (part, whole))
-    return 2 * num > total
+    return 2 * part.num_samples > whole.num_samples
 
 
 def _confident(
@@ -181,11 +182,6 @@ def _undo(
         candidates=tuple(map(Candidate.of, evidence.candidates)),
     )
     return explained, left
-
-
-def _order(explained: Explained) -> tuple[bool, float]:
-    """Sort by share; notes last."""
-    return explained.evidence.severity == "note", -explained.share
 
 
 def _best(

@@ -23,6 +23,7 @@ from rounddiag.findings.causes import (
     group_families,
 )
 from rounddiag.findings.view import View
+from rounddiag.schema import TOKENS
 from rounddiag.stats.cells import cell_means
 from rounddiag.wording import capitalize, percent, printable, with_minus
 
@@ -220,18 +221,19 @@ class Finding:
     def tokens(self) -> pd.DataFrame:
         """Return its tokens: `sample, round, token, diff` and the two log-probs."""
         view, index = _view(self), self.indices
-        frame = pd.DataFrame(
-            {
-                "sample": view.sample[index].astype(np.int32),
-                "round": view.round[index].astype(np.int32),
-                "token": view.token[index].astype(np.int32),
-                "diff": view.diff[index].astype(np.float32),
-                "position": view.position[index].astype(np.int32),
-                "token_id": view.token_id[index].astype(np.int32),
-                "rollout_log_prob": view.log_prob_b[index].astype(np.float32),
-                "old_log_prob": view.log_prob_a[index].astype(np.float32),
-            }
-        )
+        columns = {
+            "sample": view.sample,
+            "round": view.round,
+            "token": view.token,
+            "diff": view.diff,
+            "position": view.position,
+            "token_id": view.token_id,
+            "rollout_log_prob": view.log_prob_b,
+            "old_log_prob": view.log_prob_a,
+        }
+        dtypes = {name: TOKENS[name].dtype for name in columns}
+        frame = pd.DataFrame({name: v[index] for name, v in columns.items()})
+        frame = frame.astype(dtypes)
         frame.attrs["is_thinned"] = view.is_thinned
         return frame
 
@@ -307,7 +309,7 @@ def exhibit(finding: Finding) -> Exhibit:
         return Exhibit("round", _by_round(view, inside), onset)
     if columns & _BY_STEP:
         return Exhibit("step", _by_step(view, inside))
-    is_part = len(finding.samples) < int((view.num_per_sample > 0).sum())
+    is_part = len(finding.samples) < view.num_samples
     if is_part and not columns & _BY_TOKEN:
         inside = np.isin(view.sample, finding.samples)
         return Exhibit("sample", _by_sample(view, inside))

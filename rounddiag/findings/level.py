@@ -63,9 +63,8 @@ class Level:
             )  # fmt: skip
         cluster = view.cluster
         mean, error = clustered_mean(view.abs_diff, cluster)
-        num_samples = int((view.num_per_sample > 0).sum())
         reach = nan
-        if num_samples >= MIN_SAMPLES:
+        if view.num_samples >= MIN_SAMPLES:
             num = int((np.bincount(cluster) > 0).sum())
             reach = float(stdtrit(num - 1, 0.975)) * error
         p, q = (
@@ -85,7 +84,7 @@ class Level:
             prob_diff=float(np.abs(p - q).mean()),
             pearson=float(np.corrcoef(p, q)[0, 1]) if varied else nan,
             num_tokens=len(view),
-            num_samples=num_samples,
+            num_samples=view.num_samples,
             least_sample_mean=float(np.nanmin(view.per_sample(view.abs_diff))),
         )
 

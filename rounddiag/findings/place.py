@@ -216,7 +216,7 @@ def significant(view: View) -> Iterator[Place]:
 
 def _has_few(view: View) -> bool:
     """Return whether too few samples have tokens for a spread between them."""
-    return int((view.num_per_sample > 0).sum()) < MIN_CLUSTERS
+    return view.num_samples < MIN_CLUSTERS
 
 
 def clusters(view: View) -> Array:

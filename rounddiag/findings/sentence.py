@@ -42,7 +42,7 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
     """
     if "fact" in where:
         return str(where["fact"])
-    total = int((view.num_per_sample > 0).sum())
+    total = view.num_samples
     place: Place | None = where.get("place")
     equal = _describe_elsewhere(where, place, indices, view)
     if place is not None and "onset" in where and place.is_of_rounds:

@@ -84,21 +84,21 @@ class View:
     ) -> View:
         """Read the generated tokens of a batch; none is kept without both engines."""
         rounds = batch.rounds
-        start, num = _array(rounds.start), _array(rounds.num_tokens)
+        start, num = to_numpy(rounds.start), to_numpy(rounds.num_tokens)
         token, segment, is_thinned = _tokens(num)
         flat = start[segment] + token
-        sample = _array(rounds.sample)[segment]
-        position = flat - _array(batch.offsets)[sample]
+        sample = to_numpy(rounds.sample)[segment]
+        position = flat - to_numpy(batch.offsets)[sample]
         log_prob_a = log_prob_b = np.full(len(flat), np.nan)
         if not lacks_engine(batch, a, b):
             chosen = Measured.of(batch, a, b).require_batch()
             log_prob_a, log_prob_b = (
-                _array(values[flat]).astype(float) for values in chosen.both_log_probs()
+                _as_float(values[flat]) for values in chosen.both_log_probs()
             )
         facts, ids = Facts.from_batch(batch), batch.response_ids
         entropy = None
         if batch.entropy is not None:
-            entropy = _array(batch.entropy[flat]).astype(float)
+            entropy = _as_float(batch.entropy[flat])
         view = cls(
             batch=batch,
             a=a,
@@ -106,13 +106,13 @@ class View:
             log_prob_a=log_prob_a,
             log_prob_b=log_prob_b,
             sample=sample,
-            round=_array(rounds.round)[segment],
+            round=to_numpy(rounds.round)[segment],
             token=token,
             position=position,
             # Without ids all are one, which no detector takes for a pattern.
             token_id=np.zeros_like(flat)
             if ids is None
-            else _array(ids[flat]).astype(np.int64),
+            else to_numpy(ids[flat]).astype(np.int64),
             segment=segment,
             flat=flat,
             entropy=entropy,
@@ -222,6 +222,11 @@ class View:
         with np.errstate(invalid="ignore"):
             return np.where(num > 0, total / np.maximum(num, 1), np.nan)
 
+    @property
+    def num_samples(self) -> int:
+        """Number of samples that have tokens."""
+        return int((self.num_per_sample > 0).sum())
+
     @cached_property
     def num_per_sample(self) -> Array:
         """Number of tokens of each sample."""
@@ -251,7 +256,7 @@ class Facts:
         group = None if batch.group_ids is None else sample_clusters(batch)
         prompt, prompt_length = np.arange(batch.num_samples), None
         if batch.prompt_offsets is not None and batch.prompt_ids is not None:
-            offsets, ids = _array(batch.prompt_offsets), _array(batch.prompt_ids)
+            offsets, ids = to_numpy(batch.prompt_offsets), to_numpy(batch.prompt_ids)
             prompt_length = np.diff(offsets)
             texts = [ids[a:b].tobytes() for a, b in pairwise(offsets)]
             prompt = np.unique(np.array(texts, dtype=object), return_inverse=True)[1]
@@ -280,13 +285,9 @@ def lacks_engine(batch: Batch, a: str, b: str) -> str | None:
     return batch.lacks(*(score for score in (a, b) if score in ("old", "rollout")))
 
 
-def _array(tensor: Any) -> Array:  # noqa: ANN401 a tensor: torch stays below
-    values: Array = (
-        tensor.detach().cpu().float().numpy()
-        if (tensor.is_floating_point())
-        else tensor.cpu().numpy()
-    )
-    return values
+def _as_float(tensor: Any) -> Array:  # noqa: ANN401 a tensor: torch stays below
+    """Return float32 values, as engines compute them, as float64."""
+    return to_numpy(tensor.detach().float()).astype(float)
 
 
 def _tokens(num: Array) -> tuple[Array, Array, bool]:

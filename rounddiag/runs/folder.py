@@ -332,7 +332,8 @@ class RunFolder:
 
     def _check_ranks(self, step: int, files: Sequence[RunFile]) -> None:
         """Refuse several files of one step, unless each is of a rank of its own."""
-        ranks = {_RANK.findall(file.name)[-1:][0] for file in files if _has_rank(file)}
+        known = (_RANK.findall(file.name) for file in files)
+        ranks = {names[-1] for names in known if names}
         if len(files) > 1 and len(ranks) < len(files):
             names = [file.path.removeprefix(f"{self.root}/") for file in files]
             raise LoadError.build(
@@ -375,10 +376,6 @@ def _replacement_error(file: RunFile, content: str) -> LoadError:
         found=content,
         advice="`run.refresh()` looks for the files again.",
     )
-
-
-def _has_rank(file: RunFile) -> bool:
-    return bool(_RANK.search(file.name))
 
 
 def _filesystem(address: str, *, is_local: bool) -> tuple[fs.FileSystem, str]:

@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -87,7 +86,12 @@ class Index:
 
         Returns the steps whose rows cannot be computed, of which there is a warning.
         """
-        lacking = chain.from_iterable(self._find_lacking(name, steps) for name in names)
+        lacking = [
+            step
+            for name in names
+            for step in steps
+            if self._table(name)[0].get(step.step) != step.content
+        ]
         failed: dict[int, str] = {}
         rows: dict[str, dict[StepFiles, Rows]] = {name: {} for name in names}
         saved = time.monotonic()
@@ -129,11 +133,6 @@ class Index:
             return frame
         chosen = frame[frame["step"].isin(unchanged)]
         return chosen.sort_values("step", kind="stable", ignore_index=True)
-
-    def _find_lacking(self, name: str, steps: Iterable[StepFiles]) -> list[StepFiles]:
-        """Return the steps that a table lacks, or has of other files."""
-        contents = self._table(name)[0]
-        return [step for step in steps if contents.get(step.step) != step.content]
 
     def _find_error(self, step: StepFiles, computed: object) -> Exception | None:
         """Return why a step has no rows: an error, or a file that was replaced."""

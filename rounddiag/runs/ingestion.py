@@ -115,7 +115,13 @@ def ingest(
     (1584,)
     """
     check_engine(engine)
-    _check_images(images)
+    if images not in _IMAGES:
+        raise RounddiagError.build(
+            key="images",
+            expected=f"one of {list(_IMAGES)}",
+            found=repr(images),
+            advice="Leave it out for thumbnails.",
+        )
     target = absolute_folder(out)
     make_capture_folder(target)
     remove_stale_files(target)
@@ -160,16 +166,6 @@ def ingest(
         unchanged=tuple(sorted(known[key] for key in wanted if key in known)),
         failed=failed,
     )
-
-
-def _check_images(images: str) -> None:
-    if images not in _IMAGES:
-        raise RounddiagError.build(
-            key="images",
-            expected=f"one of {list(_IMAGES)}",
-            found=repr(images),
-            advice="Leave it out for thumbnails.",
-        )
 
 
 def _name(folder: RunFolder, files: StepFiles) -> str:
@@ -231,7 +227,9 @@ def _convert(
     folder, files = source
     batch = load_step(folder, files, **options)
     step = files.step if batch.step is None else batch.step
-    _check_owner(out, step, files.stamp, stamps)
+    owner = _owner(out, step)
+    if owner is not None and owner in stamps - {files.stamp}:
+        raise _shared_step(step, owner)
     if (target := f"{RunFolder(out).root}/step_{step}.parquet") in reads:
         raise refusal(target, _INGESTED, "a file that is read")
     entry = {"files": files.stamp, **how}
@@ -245,13 +243,6 @@ def _convert(
     for file in files.files:
         folder.forget(file)
     return step
-
-
-def _check_owner(out: str, step: int, stamp: str, stamps: frozenset[str]) -> None:
-    """Refuse a step whose file was made from other files of the same call."""
-    owner = _owner(out, step)
-    if owner is not None and owner in stamps - {stamp}:
-        raise _shared_step(step, owner)
 
 
 def _find_overwritten(
