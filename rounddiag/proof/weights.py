@@ -89,10 +89,10 @@ def adapter_hypotheses(
     scorer.families.append(
         Family(
             "adapter_strength",
-            "lora_mismatch",
             f"the adapter {label} {{}} times as strong",
             strengthen,
             _FACTORS,
+            cause="lora_mismatch",
             kind="weights",
             is_continuous=True,
         )

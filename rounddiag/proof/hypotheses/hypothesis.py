@@ -96,10 +96,10 @@ class Family:
     """
 
     name: str
-    cause: str
     says: str
     make: Callable[[Any], Any]
     grid: Sequence[float]
+    cause: str
     kind: Literal["edit", "processor", "weights"] = "edit"
     needs: Sequence[Need] = ()
     is_continuous: bool = False

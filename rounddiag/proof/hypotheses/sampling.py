@@ -161,69 +161,55 @@ _cut_by_chance = partial(_cut, is_continuous=True)
 _penalty = partial(_family, cause="logit_processor", is_continuous=True)
 FITTED: tuple[Family, ...] = (
     _family(
-        name="temperature",
+        "temperature",
+        "temperature {}",
+        Temperature,
+        (*_T, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0),
         cause="temperature",
-        says="temperature {}",
-        make=Temperature,
-        grid=(*_T, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0),
         is_continuous=True,
     ),
-    _cut_by_chance(
-        name="top_p", says="the nucleus of top-p {} only", make=TopP, grid=_P
-    ),
-    _cut(
-        name="top_k",
-        says="the {} likeliest tokens only",
-        make=TopK,
-        grid=_K,
-        is_ordered=True,
-    ),
-    _cut_by_chance(name="min_p", says="min-p {}", make=MinP, grid=_MIN_P),
+    _cut_by_chance("top_p", "the nucleus of top-p {} only", TopP, _P),
+    _cut("top_k", "the {} likeliest tokens only", TopK, _K, is_ordered=True),
+    _cut_by_chance("min_p", "min-p {}", MinP, _MIN_P),
     _penalty(
-        name="repetition_penalty",
-        says="a repetition penalty of {} on prompt and output",
-        make=RepetitionPenalty,
-        grid=_REPETITIONS,
+        "repetition_penalty",
+        "a repetition penalty of {} on prompt and output",
+        RepetitionPenalty,
+        _REPETITIONS,
     ),
     _penalty(
-        name="repetition_penalty_of_output",
-        says="a repetition penalty of {} on the output only",
-        make=OutputPenalty,
-        grid=_REPETITIONS,
+        "repetition_penalty_of_output",
+        "a repetition penalty of {} on the output only",
+        OutputPenalty,
+        _REPETITIONS,
     ),
     _penalty(
-        name="presence_penalty",
-        says="a presence penalty of {}",
-        make=PresencePenalty,
-        grid=_PENALTIES,
+        "presence_penalty", "a presence penalty of {}", PresencePenalty, _PENALTIES
     ),
     _penalty(
-        name="frequency_penalty",
-        says="a frequency penalty of {}",
-        make=FrequencyPenalty,
-        grid=_PENALTIES,
+        "frequency_penalty", "a frequency penalty of {}", FrequencyPenalty, _PENALTIES
     ),
 )
 
 # SGLang takes each of min-p, top-k and top-p of the whole distribution, vLLM takes
 # top-p of what the others left: the same numbers keep other tokens.
 _TOP_P_FIRST = _cut_by_chance(
-    name="top_p_first",
-    says="the nucleus of top-p {} of the whole distribution, as SGLang takes it",
-    make=partial(Processor, keep_top_p, rank=2),
-    grid=_P,
+    "top_p_first",
+    "the nucleus of top-p {} of the whole distribution, as SGLang takes it",
+    partial(Processor, keep_top_p, rank=2),
+    _P,
 )
 _TOP_K_LAST = _cut(
-    name="top_k_last",
-    says="the {} likeliest tokens only, beside top-p as SGLang takes it",
-    make=partial(Processor, keep_top_k, rank=6),
-    grid=_K,
+    "top_k_last",
+    "the {} likeliest tokens only, beside top-p as SGLang takes it",
+    partial(Processor, keep_top_k, rank=6),
+    _K,
 )
 _MIN_P_LAST = _cut_by_chance(
-    name="min_p_last",
-    says="min-p {}, beside top-p as SGLang takes it",
-    make=partial(Processor, keep_min_p, rank=6),
-    grid=_MIN_P,
+    "min_p_last",
+    "min-p {}, beside top-p as SGLang takes it",
+    partial(Processor, keep_min_p, rank=6),
+    _MIN_P,
 )
 
 
@@ -253,10 +239,10 @@ def bias_families(token_ids: Array, residuals: Array, limit: int = 3) -> list[Fa
     best = np.argsort(-weight)[:limit]
     return [
         _penalty(
-            name=f"bias_of_{ids[i]}",
-            says=f"a bias of {{}} on the logit of id {ids[i]}",
-            make=bias_of(int(ids[i])),
-            grid=(-8, -4, -2, -1, -0.5, 0.5, 1, 2, 4, 8),
+            f"bias_of_{ids[i]}",
+            f"a bias of {{}} on the logit of id {ids[i]}",
+            bias_of(int(ids[i])),
+            (-8, -4, -2, -1, -0.5, 0.5, 1, 2, 4, 8),
         )
         for i in best
         if weight[i] > 0
