@@ -127,12 +127,17 @@ class Diagnosis(Sequence[Finding]):
     @property
     def frame(self) -> pd.DataFrame:
         """One row per finding: `kind, cause, share, where, num_tokens, shown, ...`."""
-        names = ["kind", "cause", "share", "location", "num_tokens", "p", "shown"]
-        names += ["candidates", "next_step"]
-        columns = {name: [getattr(finding, name) for finding in self] for name in names}
-        candidates = [", ".join(map(str, own)) for own in columns["candidates"]]
-        frame = pd.DataFrame({**columns, "candidates": candidates})
-        return frame.rename(columns={"location": "where"})
+        names = ["kind", "cause", "share", "where", "num_tokens"]
+        names += ["p", "shown", "candidates", "next_step"]
+        rows = [
+            (
+                *(finding.kind, finding.cause, finding.share, finding.location),
+                *(finding.num_tokens, finding.p, finding.shown),
+                *(", ".join(map(str, finding.candidates)), finding.next_step),
+            )
+            for finding in self
+        ]
+        return pd.DataFrame(rows, columns=names)
 
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.headline}", *self.advice.splitlines()]
