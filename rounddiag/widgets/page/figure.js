@@ -17,10 +17,10 @@ function pageTheme(onChange) {
 const CONFIG = { displaylogo: false, responsive: false, displayModeBar: false };
 const LOW = 80; // pixels: plotly fails where its margins leave no room
 
-// `minHeight` is that of a layout; where the pane is lower, it scrolls. The figure is
-// dimmed while it is outdated.
+// `minHeight` and `maxHeight` are those of a layout; where the pane is lower, it scrolls.
+// The figure is dimmed while it is outdated.
 /** @param {Record<string, any>} options */
-function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
+function figureView({ library, label, minHeight = () => 0, maxHeight = () => Infinity, onZoom, onDrawn }) {
   const plot = element("div", { class: "rdx-plot" });
   const body = element("div", { class: "rdx-figure-body" }, plot);
   const notes = element("ul", { class: "rdx-notes" });
@@ -35,7 +35,7 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
   // Null while the pane is hidden.
   function size() {
     const [width, height] = [node.clientWidth, node.clientHeight - body.offsetTop].map(Math.floor);
-    return width && height ? { width, height: Math.max(height, LOW, minHeight(layout)) } : null;
+    return width && height ? { width, height: Math.max(Math.min(height, maxHeight(layout)), LOW, minHeight(layout)) } : null;
   }
 
   const follow = new ResizeObserver(() => {

@@ -157,6 +157,8 @@ function placeBox(node, [left, right], [top, bottom]) {
   node.hidden = false;
 }
 
+const AROUND_ROWS = 60; // pixels: colour bar and axis
+const HIGHEST_ROW = 64; // pixels: a few samples are rows, not areas
 const MOST_ROWS = 80; // pixels of all rows at least: the axis below them stays in sight
 
 // Which value: the mean of each value of `by`, the largest first; a click filters by it,
@@ -202,7 +204,8 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onValue, onSet
   const heatmap = figureView({
     library,
     label: "Samples",
-    minHeight: ({ meta }) => (meta?.samples ? Math.min(meta.samples.length / meta.pool, MOST_ROWS) + 60 : 0),
+    minHeight: ({ meta }) => (meta?.samples ? Math.min(meta.samples.length / meta.pool, MOST_ROWS) + AROUND_ROWS : 0),
+    maxHeight: ({ meta }) => (meta?.samples ? (1 + meta.samples.length) * HIGHEST_ROW + AROUND_ROWS : Infinity),
     onDrawn: () => cells.redraw(),
   });
   const cells = heatCells(heatmap, { onCell, onBox, onRest });
