@@ -8,7 +8,8 @@ import numpy as np
 import rounddiag as rd
 
 SEED = 0
-# Its steps, the first with the fault, samples a step, those with screenshots.
+# Its steps, the first with the fault, samples a step; of these, the longest ones that
+# have screenshots.
 STEPS, ONSET = range(0, 400, 10), 240
 SAMPLES, SHOWN = 48, 2
 
@@ -25,8 +26,12 @@ def save_run(healthy: rd.Batch, image_window: rd.Batch, folder: Path) -> None:
         batch = image_window if step >= ONSET else healthy
         rows = np.sort(generator.choice(len(batch), SAMPLES, replace=False))
         drawn = batch[rows.tolist()]
-        shots = drawn.images or ()
-        images = [one if i < SHOWN else () for i, one in enumerate(shots)]
+        num_rounds = np.bincount(drawn.rounds.sample.numpy(), minlength=SAMPLES)
+        shown = np.argsort(-num_rounds, kind="stable")[:SHOWN]
+        images = [
+            shots if sample in shown else ()
+            for sample, shots in enumerate(drawn.images or ())
+        ]
         # Of a batch that was read from a file, the file is not its origin.
         meta = {name: fact for name, fact in drawn.meta.items() if name != "source"}
         drawn = replace(drawn, step=step, images=tuple(images), meta=meta)
