@@ -317,7 +317,7 @@ def test_verl_s_switches_come_before_its_recipe_which_begins_with_the_v1_trainer
     places = [section.index(text) for text in order]
     assert places == sorted(places)
     assert (KEYS.count("step_keys"), FINISH_KEYS.count("finish_keys")) == (1, 1)
-    (lines,) = blocks(README, "Save a file")
+    (lines,) = blocks(README, "What to save")
     code = [line for line in lines.splitlines() if line and line[0] != "#"]
     assert code == [line for line in (SETUP + KEYS).splitlines() if line]
 
