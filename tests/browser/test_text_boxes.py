@@ -10,8 +10,9 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.figures._parts.canvas import LIGHT, new_figure
+from tests.browser.conftest import ARTEFACTS
 from tests.browser.hard_batches import NAMES, hard_batches, with_rounds
-from tests.browser.text_boxes import EVERY, FigurePage, clashes
+from tests.browser.text_boxes import EVERY, FigurePage, Theme, clashes
 
 
 def takes_a_batch_alone(name: str) -> bool:
@@ -23,6 +24,7 @@ def takes_a_batch_alone(name: str) -> bool:
 
 PLOTS = [name for name in dir(rd) if takes_a_batch_alone(name)]
 HARD = hard_batches()
+THEMES: tuple[Theme, ...] = ("light", "dark")
 
 
 @pytest.mark.parametrize("name", PLOTS)
@@ -43,6 +45,24 @@ def test_no_words_of_a_hard_batch_touch(kind: str, figure_page: FigurePage) -> N
 def test_no_words_of_a_comparison_touch(kind: str, figure_page: FigurePage) -> None:
     batches = dict.fromkeys(NAMES[:2], HARD[kind])
     assert clashes(figure_page, "plot_compare", batches) == []
+
+
+@pytest.mark.parametrize("name", ["image_window", "stale", "advantages"])
+def test_no_words_of_a_finding_touch(name: str, figure_page: FigurePage) -> None:
+    ARTEFACTS.mkdir(exist_ok=True)
+    clashes_by_look = {}
+    for index, finding in enumerate(
+        rd.diagnose(rd.load(f"sample_data/{name}.parquet"))
+    ):
+        for theme in THEMES:
+            figure = rd.plot_finding(finding, theme=theme)
+            for width in (500, 700, 1280, 1920):
+                look = f"finding_{name}_{index}_{theme}_{width}"
+                clashes_by_look[look] = figure_page.clashes(figure.to_json(), width)
+                picture = figure_page.picture(figure, width)
+                (ARTEFACTS / f"{look}.png").write_bytes(picture)
+    assert clashes_by_look
+    assert not any(clashes_by_look.values()), clashes_by_look
 
 
 def test_no_words_touch_where_the_values_are_far_apart(figure_page: FigurePage) -> None:
