@@ -80,7 +80,7 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
                 "notes": notes,
                 "bands": bands(session, theme),
             },
-            margin={"t": 40, "b": 20},  # the bar, its numbers, half of a row's name
+            margin={"t": 40, "b": 24},  # the bar, its numbers, half of a row's name
         )
         bar.update(_COLOR_BAR)
         _shorten_hover(heatmap, session.state)

@@ -352,7 +352,7 @@ def test_metric_by_and_threshold_are_there(opened: Opened) -> None:
     assert len(means) == 16
     assert means == sorted(means, reverse=True)
     expect(opened.find(".rdx-groups .rdx-note")).to_have_text(
-        "mean |diff| by group_id, logarithmic"
+        "mean |diff| by group_id, logarithmic: 16 values, the largest first"
     )
     threshold = opened.find("input[aria-label=threshold]")
     threshold.fill("0.1")
