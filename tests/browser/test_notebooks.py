@@ -16,15 +16,19 @@ NOTEBOOKS = sorted(
 )
 
 
-LOOKS: list[tuple[int, Theme]] = [(1280, "light"), (500, "dark")]
+# Every other one in the dark: a change of the theme draws all figures again.
+THEMES: list[Theme] = ["light", "dark"]
+WIDTHS = (1280, 500)
 
 
-@pytest.fixture(scope="module", params=NOTEBOOKS)
+@pytest.fixture(scope="module", params=enumerate(NOTEBOOKS), ids=NOTEBOOKS)
 def executed(
     request: pytest.FixtureRequest,
     next_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    with next_notebook(f"notebooks/{request.param}") as lab:
+    number, name = request.param
+    with next_notebook(f"notebooks/{name}") as lab:
+        lab.set_theme(THEMES[number % 2])
         lab.run_all()
         yield lab
 
@@ -37,12 +41,11 @@ def test_it_runs_to_the_end(executed: LabNotebook) -> None:
 def test_every_figure_is_drawn_inside_its_box_without_an_upload_button(
     executed: LabNotebook, request: pytest.FixtureRequest
 ) -> None:
-    for width, theme in sorted(LOOKS, key=lambda look: look[1] != executed.theme):
-        executed.set_theme(theme)
+    for width in WIDTHS:
         executed.set_width(width)
         figures = drawn_figures(executed)
-        executed.screenshot(f"{request.node.name}-{width}-{theme}")
-        assert [one for one in figures if not (one.fits and one.marks)] == []
+        executed.screenshot(f"{request.node.name}-{width}-{executed.theme}")
+        assert [drawn for drawn in figures if not (drawn.fits and drawn.marks)] == []
         assert all(figure.buttons for figure in figures)
         titles = {title for figure in figures for title in figure.buttons}
         assert [
