@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 from rounddiag.widgets.assets import script, style, theme_css
 from rounddiag.widgets.serialization import serialize
 from rounddiag.widgets.view import error_payload
+from tests.browser.explored import CLOSE
 from tests.browser.lab import ask
 from tests.browser.server import PATIENCE_SECONDS
 
@@ -59,6 +60,8 @@ class DirectPage:
         theme: str = "light",
     ) -> None:
         self.explorer = explorer
+        self._first = explorer.state
+        self._size = size
         self._context = browser.new_context(
             viewport={"width": size[0], "height": size[1]}, offline=True
         )
@@ -132,6 +135,12 @@ class DirectPage:
     def resize(self, width: int, height: int) -> None:
         self.page.set_viewport_size({"width": width, "height": height})
         self.settle()
+
+    def reset(self) -> None:
+        """Take everything back to what it was when the explorer opened."""
+        self.node.evaluate(CLOSE)
+        self.explorer.state = self._first
+        self.resize(*self._size)
 
     def screenshot(self, path: Path | str) -> None:
         self.page.screenshot(path=path)

@@ -36,8 +36,8 @@ _AXES = """(node, [x, y]) => {
       : top + yaxis._offset + yaxis.l2p(y),
   ];
 }"""
-_CLOSE = """node => {
-  for (const one of node.querySelectorAll('.rdx-dropdown')) one.open = false;
+CLOSE = """node => {
+  for (const panel of node.querySelectorAll('.rdx-dropdown')) panel.open = false;
   node.querySelector('.rdx-drawer').removeAttribute('data-open');
   if (node.querySelector('.rdx-stage')?.offsetWidth)
     node.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));
@@ -81,7 +81,7 @@ class Explored:
 
     def reset(self) -> None:
         """Take everything back to what it was when the explorer opened."""
-        self.node.evaluate(_CLOSE)
+        self.node.evaluate(CLOSE)
         rest(self.lab, was_asked=True)  # a change can be on its way
         if self.lab.value(_RESET):
             rest(self.lab, was_asked=True)

@@ -25,19 +25,26 @@ def batch() -> rd.Batch:
     return rd.load(ROOT / "sample_data" / "image_window.parquet")
 
 
-@pytest.fixture
-def page(chromium: Browser, batch: rd.Batch) -> Iterator[DirectPage]:
+@pytest.fixture(scope="module")
+def one_page(chromium: Browser, batch: rd.Batch) -> Iterator[DirectPage]:
     opened = DirectPage(chromium, rd.explore(batch, current=START), size=(1280, 800))
     yield opened
     assert opened.complaints == []
     opened.close()
 
 
+@pytest.fixture
+def page(one_page: DirectPage) -> DirectPage:
+    """The explorer as when it has just opened."""
+    one_page.reset()
+    return one_page
+
+
 def knows(page: DirectPage, **wanted: Any) -> None:
     """Wait until Python has entries of the state, and the page has drawn them."""
     for _ in range(100):
         state = page.explorer.state
-        if all(state[key] == pytest.approx(one) for key, one in wanted.items()):
+        if all(state[key] == pytest.approx(wanted[key]) for key in wanted):
             break
         page.page.wait_for_timeout(50)
     assert {key: page.explorer.state[key] for key in wanted} == pytest.approx(wanted)
@@ -67,12 +74,12 @@ def test_a_correction_strikes_what_it_drops(page: DirectPage, batch: rd.Batch) -
     share = f"{100 * num / len(dropped):.3g}"
     assert f"drops {num} tokens ({share} %)" in line.inner_text()
     figure = page.explorer.figure("heatmap")
-    (cells,) = [one for one in figure.data if one.name == "dropped"]
+    (cells,) = [trace for trace in figure.data if trace.name == "dropped"]
     of_cells = tokens[dropped].drop_duplicates(["sample", "round"])
     rows = list(figure.layout.meta["samples"])
     assert {*zip(cells.x.tolist(), cells.y.tolist(), strict=True)} == {
-        (int(one["round"]), float(rows.index(one["sample"])))
-        for _, one in of_cells.iterrows()
+        (int(cell["round"]), float(rows.index(cell["sample"])))
+        for _, cell in of_cells.iterrows()
     }
 
 
@@ -118,8 +125,8 @@ def test_weights_at_their_limit_look_otherwise(
 def test_both_halves_of_a_line_are_readable_in_a_narrow_pane(page: DirectPage) -> None:
     page.explorer.state = {"correction": "icepop"}
     page.resize(760, 800)
-    line, off = (page.find(one) for one in (".rdx-corrected", ".rdx-corrected button"))
-    around, button = line.bounding_box(), off.bounding_box()
+    around = page.find(".rdx-corrected").bounding_box()
+    button = page.find(".rdx-corrected button").bounding_box()
     assert around is not None
     assert button is not None
     assert button["x"] + button["width"] <= around["x"] + around["width"] + 1

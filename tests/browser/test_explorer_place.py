@@ -22,16 +22,6 @@ from tests.browser.lab import ask
 IMAGE_WINDOW = ROOT / "sample_data" / "image_window.parquet"
 
 
-def test_the_page_shows_the_place_that_python_says(chromium: Browser) -> None:
-    explorer = explore(IMAGE_WINDOW)
-    before = explorer.current  # of the diagnosis, before there is a page
-    opened = DirectPage(chromium, explorer)
-    assert opened.text(".rdx-title").startswith(f"Sample {before['sample']} ·")
-    card = opened.find(".rdx-card[aria-current='true']")
-    assert card.get_attribute("data-round") == str(before["round"])
-    opened.close()
-
-
 # The page waits a moment before it tells Python; Python changes the state meanwhile.
 _CHOOSE = """async () => {
   await page.load(3);
@@ -64,8 +54,15 @@ _BOTH = """async () => {
 }"""
 
 
-def test_what_the_diagnosis_adds_takes_no_answer_away(chromium: Browser) -> None:
-    opened = DirectPage(chromium, explore(IMAGE_WINDOW))
+def test_the_page_shows_what_python_says_and_the_diagnosis_takes_nothing_away(
+    chromium: Browser,
+) -> None:
+    explorer = explore(IMAGE_WINDOW)
+    before = explorer.current  # of the diagnosis, before there is a page
+    opened = DirectPage(chromium, explorer)
+    assert opened.text(".rdx-title").startswith(f"Sample {before['sample']} ·")
+    card = opened.find(".rdx-card[aria-current='true']")
+    assert card.get_attribute("data-round") == str(before["round"])
     assert ask(opened.page, _BOTH) == "k3"
     opened.settle()
     assert "k3" in opened.find(".rdx-figure").first.inner_html()
@@ -79,8 +76,8 @@ def test_the_page_goes_to_the_evidence_only_while_nobody_reads(
     explorer = explore(IMAGE_WINDOW)
     guess = explorer._session.state.current
     batch = explorer.batch
-    found = rounddiag.diagnose(batch if not pause else replace(batch))
-    evidence = evidence_place(found[0])
+    diagnosis = rounddiag.diagnose(batch if not pause else replace(batch))
+    evidence = evidence_place(diagnosis[0])
     assert evidence is not None
     assert evidence != guess
 

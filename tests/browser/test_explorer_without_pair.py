@@ -24,8 +24,8 @@ TASK = "Set the second column to bold and save the file."
 THOUGHT = "<think>I see the table.</think>"
 # Of what is on the screen.
 _TEXTS = """node => [...node.querySelectorAll('*')]
-  .filter(one => !one.children.length && one.checkVisibility())
-  .map(one => `${one.className}: ${one.textContent}`)"""
+  .filter(leaf => !leaf.children.length && leaf.checkVisibility())
+  .map(leaf => `${leaf.className}: ${leaf.textContent}`)"""
 ACTIONS = ("click(10, 20)", "clik(30, 4)", "finished()")
 
 
@@ -62,8 +62,8 @@ def trajectories(*, engine: bool) -> rd.Batch:
     )
 
 
-@pytest.fixture(params=[False, True], ids=["texts", "one engine"])
-def page(
+@pytest.fixture(scope="module", params=[False, True], ids=["texts", "one engine"])
+def one_page(
     request: pytest.FixtureRequest, chromium: Browser
 ) -> Iterator[tuple[DirectPage, bool]]:
     explorer = rd.explore(trajectories(engine=request.param), current={"sample": 0})
@@ -71,6 +71,15 @@ def page(
     yield opened, request.param
     assert opened.complaints == []
     opened.close()
+
+
+@pytest.fixture
+def page(one_page: tuple[DirectPage, bool]) -> tuple[DirectPage, bool]:
+    """The explorer as when it has just opened."""
+    opened, _ = one_page
+    opened.find("[role=search] [type=search]").fill("")
+    opened.reset()
+    return one_page
 
 
 def test_all_works_but_what_compares(page: tuple[DirectPage, bool]) -> None:
@@ -87,7 +96,7 @@ def test_all_works_but_what_compares(page: tuple[DirectPage, bool]) -> None:
     rounds = rd.round_frame(opened.explorer.batch)
     sizes = rounds["num_tokens"][rounds["sample"] == 0]
     lengths = [f"{size} tokens" for size in sizes]
-    surprises = [f"surprise {one}" for one in ("0.583", "0.917", "1.25")]
+    surprises = [f"surprise {mean}" for mean in ("0.583", "0.917", "1.25")]
     assert values == (surprises if has_engine else lengths)
     texts = opened.node.evaluate(_TEXTS)
     assert [text for text in texts if "not finite" in text] == []
