@@ -60,7 +60,7 @@ class DirectPage:
         theme: str = "light",
     ) -> None:
         self.explorer = explorer
-        self._first = explorer.state
+        self._first: dict[str, Any] = {}
         self._size = size
         self._context = browser.new_context(
             viewport={"width": size[0], "height": size[1]}, offline=True
@@ -137,7 +137,8 @@ class DirectPage:
         self.settle()
 
     def reset(self) -> None:
-        """Take everything back to what it was when the explorer opened."""
+        """Take everything back to what it was when this was first called."""
+        self._first = self._first or self.explorer.state  # waits for the diagnosis
         self.node.evaluate(CLOSE)
         self.explorer.state = self._first
         self.resize(*self._size)
