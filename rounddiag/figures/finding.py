@@ -53,17 +53,17 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
 
     Notes
     -----
-    How to read it: diamonds belong to the finding, grey circles do not. The title says
-    what differs and where, and the lines below it name the cause, if it is known. The
-    axis depends on its place. Over rounds, samples or positions,
-    the points are mean |diff|, and a dotted line marks the round from which on the
-    batch differs; in a healthy batch diamonds would be as low as circles. Means of
-    rounds and positions have intervals, hollow ones fewer than 10 independent samples,
-    and bars count the samples and tokens of rounds, as in `plot_rounds`. Otherwise
-    each point is a token: its diff over the log-prob of the sampling engine. A healthy
-    batch is a narrow band around 0 that widens to the left. A different temperature
-    tilts or bends the band, a truncated distribution shifts it below 0, and a filled
-    value is a vertical line.
+    How to read it: diamonds are rounds, samples, positions or tokens of the finding,
+    grey circles are all others. The title says what differs and where, and the lines
+    below it name the cause, if it is known. The axis depends on its place. Over rounds,
+    samples or positions, the points are mean |diff|, and a dotted line marks the round
+    from which on the batch differs; in a healthy batch diamonds would be as low as
+    circles. Means of rounds and positions have intervals, hollow ones fewer than 10
+    independent samples, and bars count the samples and tokens of rounds, as in
+    `plot_rounds`. Otherwise each point is a token: its diff over the log-prob of the
+    sampling engine. A healthy batch is a narrow band around 0 that widens to the left.
+    A different temperature tilts or bends the band, a truncated distribution shifts it
+    below 0, and a filled value is a vertical line.
 
     Of more than 4,000 tokens, evenly spaced ones are drawn.
 
@@ -84,7 +84,9 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
     pair = Pair(finding.view.a, finding.view.b)
     evidence = exhibit(finding)
     means = evidence.frame if "mean" in evidence.frame else None
-    lines = _caption(finding, colors) + ([] if means is None else explain_marks(means))
+    lines = _caption(finding, evidence.axis, colors) + (
+        [] if means is None else explain_marks(means)
+    )
     has_counts = evidence.axis == "round"
     height = HEIGHT if has_counts else _HEIGHT
     title = wrap(_safe(capitalize(finding.location)), _TITLE)
@@ -110,7 +112,11 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
     return figure
 
 
-def _caption(finding: Finding, theme: Theme) -> list[str]:
+# What a point of each axis is.
+_POINTS: dict[Axis, str] = {"round": "rounds", "sample": "samples", "step": "positions"}
+
+
+def _caption(finding: Finding, axis: Axis, theme: Theme) -> list[str]:
     """Return the cause, the explanation, which may quote the file, and the key."""
     row = CAUSES.get(finding.cause)
     cause = f"{row.meaning} ({finding.cause})" if row else finding.cause
@@ -119,7 +125,8 @@ def _caption(finding: Finding, theme: Theme) -> list[str]:
     named = wrap(_safe(f"{finding.kind}: {cause}"), _LINE)
     words = wrap(_safe(finding.shown), _LINE)
     mark, quiet = colorize("◆", theme.mark), colorize("●", theme.quiet)
-    key = f"{mark} the finding {quiet} all other tokens"
+    points = _POINTS.get(axis, "tokens")
+    key = f"{mark} {points} of the finding {quiet} all other {points}"
     unknown = note_unknown_rounds(Measured.of(finding.view.batch))
     return [*unknown, named, *filter(None, [words]), key]
 

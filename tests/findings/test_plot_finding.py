@@ -56,7 +56,9 @@ def test_the_title_says_what_is_seen_and_the_cause_stands_below() -> None:
     assert seen.lower() == finding.location.lower()
     cause = "<br>fact: older weights in the sampler (stale_weights)<br>"
     assert lines[0].startswith(cause)
-    assert f'<span style="color:{LIGHT.mark}">◆</span> the finding' in lines[0]
+    assert (
+        f'<span style="color:{LIGHT.mark}">◆</span> samples of the finding' in lines[0]
+    )
 
 
 def test_a_finding_without_a_cause_says_so() -> None:
