@@ -106,10 +106,10 @@ def test_a_run_without_a_tokenizer_says_what_to_pass(
 ) -> None:
     for step in (230, 240):
         shutil.copy(ROOT / "sample_data" / "run" / f"step_{step}.parquet", tmp_path)
-    explorer = explore(open_run(tmp_path), current={"sample": 11, "round": 3})
+    explorer = explore(open_run(tmp_path), current={"sample": 10, "round": 3})
     opened = DirectPage(chromium, explorer)
     assert "rd.open_run(folder, tokenizer=…)" in opened.text(".rdx-text-notes")
-    assert opened.text(".rdx-card-action") == "click (283, 165)"  # the file's own
+    assert opened.text(".rdx-card-action") == "click (283, 160)"  # the file's own
     assert opened.find(".rdx-text-notes code").bounding_box() is not None
     assert "others of the batch have some" in opened.text(".rdx-screens")
     opened.close()
