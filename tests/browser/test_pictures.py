@@ -1,6 +1,6 @@
 """Pictures of the explorer in its situations, in both themes and three widths.
 
-They are in `tests/artefacts` for somebody to look at; here is what a machine sees of them.
+They are in `tests/artefacts` to be looked at; here is what a machine sees of them.
 """
 
 from __future__ import annotations
