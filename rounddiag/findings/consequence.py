@@ -14,7 +14,7 @@ from rounddiag.core.weights import token_weights
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.view import View
 from rounddiag.schema import CORRECTIONS, Correction, Pair
-from rounddiag.wording import percent, pluralize
+from rounddiag.wording import percent, pluralize, with_minus
 
 # The mask with most trainers as its source, and weights of whole samples.
 _MASK, _PRODUCT, _TIS = (
@@ -107,6 +107,6 @@ def _describe_collapse(view: View, size: Array) -> str:
     tokens, mean = len(view) / view.num_samples, float(view.diff.mean())
     return (
         f"Weights per sequence would {effect} the step's gradient weight, although"
-        f" tokens differ by {mean:.2g} nat on average: the ratios of {num_rounds:.0f}"
-        f" rounds, {tokens:,.0f} tokens a sample, multiply."
+        f" tokens differ by {with_minus(f'{mean:.2g}')} nat on average: the ratios of"
+        f" {num_rounds:.0f} rounds, {tokens:,.0f} tokens a sample, multiply."
     )

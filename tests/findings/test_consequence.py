@@ -14,7 +14,7 @@ import rounddiag as rd
 from rounddiag.core.weights import Ratios, token_weights
 from rounddiag.findings.consequence import describe_consequence
 from rounddiag.findings.view import View
-from rounddiag.wording import percent
+from rounddiag.wording import percent, with_minus
 from tests.findings.small import arrays, made
 
 TOKENS, GAP, MOST_ROUNDS = 60, 4, 60
@@ -58,13 +58,14 @@ def test_sequence_weights_collapse_although_tokens_agree() -> None:
     assert rows.loc["sequence_tis", "gradient_kept"] == pytest.approx(by_hand)
     assert rows.loc["tis", "gradient_kept"] == pytest.approx(1, abs=1e-3)
     assert by_hand == pytest.approx(0.06, abs=0.03)
+    mean = with_minus(f"{log_ratio.mean():.2g}")
     diagnosis = rd.diagnose(batch)
     assert not any(finding.is_bug for finding in diagnosis)
     rounds, tokens = batch.num_rounds / 32, batch.num_tokens / 32
     assert diagnosis.text.endswith(
         f"Weights per sequence would leave {by_hand:.2g} of the step's gradient weight,"
-        f" although tokens differ by {log_ratio.mean():.2g} nat on average: the"
-        f" ratios of {rounds:.0f} rounds, {tokens:,.0f} tokens a sample, multiply."
+        f" although tokens differ by {mean} nat on average: the ratios"
+        f" of {rounds:.0f} rounds, {tokens:,.0f} tokens a sample, multiply."
     )
     assert "per sequence" not in rd.diagnose(replace(batch, advantages=None)).text
 
