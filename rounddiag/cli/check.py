@@ -34,6 +34,7 @@ from rounddiag.wording import printable
 
 _PROOF = ("verdict", "side", "cause", "next_step")
 _CHECK = ("name", "kind", "cause", "detail")
+_CANDIDATE = ("cause", "family", "clue", "meaning", "test", "hypotheses")
 
 
 def run_check(
@@ -127,6 +128,9 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "shown": finding.shown,
         "evidence": [asdict(item) for item in finding.evidence],
         "families": finding.families,
-        "candidates": [asdict(candidate) for candidate in finding.candidates],
+        "candidates": [
+            {name: getattr(candidate, name) for name in _CANDIDATE}
+            for candidate in finding.candidates
+        ],
         "next_step": finding.next_step,
     }
