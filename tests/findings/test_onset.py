@@ -65,7 +65,7 @@ def test_figure_and_summary_name_the_onset_in_place_of_the_worst_round() -> None
     batch = made(parts)
     onset = rd.diagnose(batch).onset
     title = words(rd.plot_rounds(batch, onset=onset))
-    assert "onset: round 2 (95 % interval: this round alone)" in title
+    assert "onset: round 2 (95 %: this round alone)" in title
     assert "worst" not in title
     text = describe(batch)
     assert "onset: round 2 (95 % interval: this round alone), mean |diff| " in text
