@@ -38,9 +38,8 @@ from rounddiag.loaders.output import (
 )
 from rounddiag.runs import Run
 from rounddiag.runs.diagnosis import RunDiagnosis
-from rounddiag.runs.run import run_in
 from rounddiag.widgets.assets import script, style, theme_css
-from rounddiag.widgets.opening import BatchesLike, open_batches, scores_of
+from rounddiag.widgets.opening import BatchesLike, open_batches, open_folder, scores_of
 from rounddiag.widgets.serialization import serialize
 from rounddiag.wording import printable
 
@@ -102,8 +101,7 @@ def report(
     """
     file = Path(path)
     check_target(file, _REPORT)
-    if isinstance(data, str | os.PathLike):
-        data = run_in(data) or data
+    data = open_folder(data)
     if isinstance(data, Run):
         name = PurePath(data.path).name or data.path
         html = sections_page(name, _run_sections(data))

@@ -70,12 +70,11 @@ def collect_replies(
 
 def _with_partners(pair: BatchPair, chosen: Sequence[list[int]]) -> list[list[int]]:
     """Return the chosen samples of both batches, each with that of the other batch."""
-    sides = []
-    for own, other, partners in zip(chosen, chosen[::-1], pair.partners, strict=True):
-        back = {partner: sample for sample, partner in partners.items()}
-        paired = [back[sample] for sample in other if sample in back]
-        sides.append([*dict.fromkeys([*own, *paired])])
-    return sides
+    sides = zip(chosen, chosen[::-1], pair.partners[::-1], strict=True)
+    return [
+        [*dict.fromkeys([*own, *(back[at] for at in other if at in back)])]
+        for own, other, back in sides
+    ]
 
 
 # One for each metric, column of `by`, and sample: what takes long. How many screenshots

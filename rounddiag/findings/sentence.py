@@ -60,8 +60,7 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
         scope = _scope(samples, view) if len(indices) < len(view) else ""
         return ", ".join(filter(None, [*clauses, scope])) + equal
     if num_large >= _MIN_LARGE and num_large >= _MOST * all_large:
-        large = indices[size > FACTOR_2]
-        scope = _samples(len(np.unique(view.sample[large])), total)
+        scope = _samples(len(where["large_samples"]), total)
         every = "all " if num_large >= _ALL * all_large else f"{num_large:,} of them "
         head = f"{pluralize(all_large, 'token')} differ by more than a factor of 2: "
         return ", ".join(filter(None, [f"{head}{every}{place.text}", scope])) + equal

@@ -20,7 +20,7 @@ from rounddiag.core.columns import span_texts
 from rounddiag.errors import FrameError
 from rounddiag.text import roles, special_tokens
 from rounddiag.text.role_tagging import ROLES
-from rounddiag.widgets.outcomes import success_of
+from rounddiag.widgets.outcomes import successes
 from rounddiag.wording import join_names, with_minus
 
 # Numbers of tokens, where the batch has them.
@@ -153,11 +153,12 @@ class BatchColumns:
         codes = group.codes()[0]
         names = ("reward", "num_rounds", "num_tokens")
         known = {n: self._made[n].filled for n in names if n in self._made}
+        success = successes(self.batch)
         return [
             {
                 "sample": mate,
                 **{name: values[mate].item() for name, values in known.items()},
-                "success": success_of(self.batch, mate),
+                "success": success[mate],
             }
             for mate in np.flatnonzero(codes == codes[sample]).tolist()
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
@@ -17,9 +16,9 @@ from rounddiag.batch.address import Address
 from rounddiag.core.scores import ScoredAgain
 from rounddiag.errors import FrameError
 from rounddiag.findings import Diagnosis
-from rounddiag.runs import Run, run_in
+from rounddiag.runs import Run
 from rounddiag.widgets.figures import named_figure
-from rounddiag.widgets.opening import BatchesLike, open_batches, scores_of
+from rounddiag.widgets.opening import BatchesLike, open_batches, open_folder, scores_of
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import State, bounding_cells
@@ -127,8 +126,7 @@ def explore(  # noqa: PLR0913 options, by keyword
     }
     address = None if at is None else Address.parse(at)
     steps, batches = None, dict[str, Batch]()
-    if isinstance(data, str | os.PathLike):
-        data = run_in(data) or data
+    data = open_folder(data)
     if isinstance(data, Run):
         of_address = None if address is None else address.step
         steps = StepLine(data, of_address if step is None else step)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 from rounddiag.batch import Batch
 from rounddiag.core.scores import ScoredAgain
 from rounddiag.errors import FrameError
+from rounddiag.runs import Run, run_in
 from rounddiag.stats.inputs import open_measured
 from rounddiag.widgets.requests import batch_name
 
 BatchLike: TypeAlias = Batch | str | os.PathLike[str]
 BatchesLike: TypeAlias = BatchLike | Sequence[BatchLike] | Mapping[str, BatchLike]
+Opened = TypeVar("Opened")
 _PAIR = 2
+
+
+def open_folder(data: Opened) -> Opened | Run:
+    """Return the run where the data is the path of a folder of one, else the data."""
+    return (run_in(data) if isinstance(data, str | os.PathLike) else None) or data
 
 
 def scores_of(data: BatchesLike | ScoredAgain) -> dict[str, str]:

@@ -32,18 +32,19 @@ STATUS_NAMES = r"status|(finish|stop|end|exit|terminat)\w*_?(reason|condition|st
 _GIVEN_UP = r"\b(fail(ed|ure)?|infeasible|call_user)\b"
 
 
-def success_of(batch: Batch, sample: int) -> bool | None:
-    """Return whether a sample's reward says that it succeeded; None if it does not say.
+def successes(batch: Batch) -> list[bool | None]:
+    """Return whether each sample's reward says that it succeeded, None if it does not.
 
     A reward is a success only where all rewards of the batch are 0 or 1. Any other may
     be shaped, or relative to those of its group.
     """
     if batch.rewards is None:
-        return None
+        return [None] * len(batch)
     rewards = batch.rewards.double().cpu().numpy()
-    is_binary = np.isin(rewards[np.isfinite(rewards)], (0, 1)).all()
-    is_known = is_binary and np.isfinite(rewards[sample])
-    return bool(rewards[sample] == 1) if is_known else None
+    is_finite = np.isfinite(rewards)
+    is_known = is_finite & np.isin(rewards[is_finite], (0, 1)).all()
+    pairs = zip(rewards.tolist(), is_known.tolist(), strict=True)
+    return [reward == 1 if known else None for reward, known in pairs]
 
 
 def outcome_of(
@@ -61,7 +62,7 @@ def outcome_of(
     last : mapping or None
         The last action, as `describe_actions` has it.
     success : bool or None
-        What the reward says, as `success_of` returns it.
+        What the reward says, as `successes` returns it.
 
     Returns
     -------

@@ -42,7 +42,7 @@ from rounddiag.widgets.images import (
     last_seen_screenshots,
     screenshots_after,
 )
-from rounddiag.widgets.outcomes import success_of
+from rounddiag.widgets.outcomes import successes
 from rounddiag.wording import pluralize
 
 
@@ -330,7 +330,7 @@ def sample_payload(
         "end": describe_episode(
             own,
             records[-1]["action"] if records else None,
-            success=success_of(batch, sample),
+            success=successes(batch)[sample],
         ),
         "rounds": records,
         "gaps": gaps,

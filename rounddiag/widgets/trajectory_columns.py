@@ -10,7 +10,7 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.widgets.episode import task_of, texts_of_end
-from rounddiag.widgets.outcomes import outcome_of, success_of
+from rounddiag.widgets.outcomes import outcome_of, successes
 from rounddiag.widgets.sample_view import BatchCache, last_action, prompt_turns
 
 _BLOCKS = "▁▂▃▄▅▆▇█"  # of rising height
@@ -27,7 +27,15 @@ def columns_of_trajectories(
     columns: list[tuple[str, str, list[Any]]] = []
     cache, known = BatchCache(batch), dict[object, str]()
     if not has_status:
-        outcomes = [_outcome(batch, sample, cache) for sample in samples]
+        success = successes(batch)
+        outcomes = [
+            outcome_of(
+                texts_of_end(batch, sample).items(),
+                last_action(batch, sample, cache),
+                success=success[sample],
+            )
+            for sample in samples
+        ]
         columns.append(("outcome", "text", outcomes))
     if batch.rewards is not None and batch.group_ids is not None:
         columns.append(("of group", "text", _group_rewards(batch, samples)))
@@ -39,12 +47,6 @@ def columns_of_trajectories(
         tasks.append(known[key])
     columns.append(("task", "wide", tasks))
     return [column for column in columns if any(column[2])]
-
-
-def _outcome(batch: Batch, sample: int, cache: BatchCache) -> str:
-    said = texts_of_end(batch, sample)
-    last = last_action(batch, sample, cache)
-    return outcome_of(said.items(), last, success=success_of(batch, sample))
 
 
 def _group_rewards(batch: Batch, samples: Sequence[int]) -> list[str]:

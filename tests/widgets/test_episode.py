@@ -10,7 +10,7 @@ import pytest
 
 from rounddiag.batch import Batch
 from rounddiag.widgets.episode import read_turns
-from rounddiag.widgets.outcomes import outcome_of, success_of
+from rounddiag.widgets.outcomes import outcome_of, successes
 from rounddiag.widgets.sample_view import sample_payload
 from tests.widgets.samples import worded
 
@@ -140,7 +140,7 @@ def test_the_outcome_is_what_the_file_says_then_reward_then_action(
 
 
 @pytest.mark.parametrize(
-    ("rewards", "successes"),
+    ("rewards", "expected"),
     [
         ([0.0, 1.0, math.nan], [False, True, None]),
         ([0.0, 1.0, 0.5], [None, None, None]),  # shaped
@@ -149,11 +149,11 @@ def test_the_outcome_is_what_the_file_says_then_reward_then_action(
     ],
 )
 def test_a_reward_is_a_success_only_where_all_are_0_or_1(
-    rewards: list[float] | None, successes: list[bool | None]
+    rewards: list[float] | None, expected: list[bool | None]
 ) -> None:
     turns = [[("user", "go"), ("assistant", "ok")]] * 3
     batch = Batch.from_turns(turns, rewards=rewards)
-    assert [success_of(batch, sample) for sample in range(3)] == successes
+    assert successes(batch) == expected
 
 
 def test_a_round_has_its_seconds_and_its_price() -> None:
