@@ -29,6 +29,8 @@ from rounddiag.segmentation import Rounds
 _BLOCK = 1 << 16
 # From this mean length on, one slice per run is faster than one index for all runs.
 _LONG = 256
+# A float64 diff beyond it is stored as an infinite float32, and counted as infinite.
+_LARGEST = float(np.finfo(np.float32).max)
 # Values that are not finite are counted and left out, without a warning.
 _quiet = np.errstate(invalid="ignore", over="ignore")
 _SUMS = ("abs_diff", "diff", "max_abs_diff", "k3")
@@ -227,8 +229,8 @@ def _block_totals(values: Array, begins: Array) -> dict[str, Array]:
     size = np.abs(values)
     abs_diff = _run_sums(size, begins)
     counts = {}
-    if not np.isfinite(abs_diff).all():
-        bad = ~np.isfinite(values)
+    if not (abs_diff <= _LARGEST).all():
+        bad = ~np.isfinite(values.astype(np.float32, copy=False))
         counts["num_nonfinite"] = _run_sums(bad.astype(np.int64), begins)
         # float64: a sum of values near the largest float32 overflows.
         values = np.where(bad, 0, values).astype(np.float64)
@@ -273,7 +275,7 @@ def torch_totals(
     values = _torch_diffs(rounds, a, b)
     if out is not None:
         torch.from_numpy(out).copy_(values)
-    finite = values.isfinite()
+    finite = values.float().isfinite()
     values = torch.where(finite, values, 0).double()
     size = values.abs()
     counted = (~finite).double()

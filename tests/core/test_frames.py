@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag import round_frame, sample_frame, schema, token_frame
+from rounddiag import round_frame, round_summary, sample_frame, schema, token_frame
 from rounddiag.core import round_and_token_frames, rounds_of_tokens, take_runs
-from rounddiag.core.sums import cpu_pack, cpu_totals, torch_pack, torch_totals
+from rounddiag.core.sums import Totals, cpu_pack, cpu_totals, torch_pack, torch_totals
 from rounddiag.errors import BatchError, FrameError
 from tests import oracle
 from tests.batches import AWKWARD, MASK, hand_batch, masks, padded, random_log_probs
@@ -240,6 +241,22 @@ def test_the_lowest_float_is_finite() -> None:
     frame = round_frame(padded([[1, 1]], torch.full((1, 2), low), torch.zeros(1, 2)))
     assert frame["mean_abs_diff"].tolist() == [-low]
     assert frame["num_nonfinite"].tolist() == [0]
+
+
+@pytest.mark.parametrize("totals", [cpu_totals, torch_totals])
+@pytest.mark.parametrize("neighbour", [-1.0, math.nan, -3e38])
+def test_a_diff_beyond_float32_counts_as_it_is_stored(
+    totals: Callable[..., Totals], neighbour: float
+) -> None:
+    old = torch.tensor([[-1e39, -3e38, neighbour]], dtype=torch.float64)
+    batch, stored = padded([[1, 1, 1]], old, torch.zeros(1, 3)), np.empty(3, "f4")
+    with np.errstate(over="ignore"):
+        row = totals(batch.rounds, *batch.both_log_probs(), stored)
+    assert row.num_nonfinite.tolist() == [np.sum(~np.isfinite(stored))]
+    assert row.abs_diff.tolist() == pytest.approx(
+        [np.abs(stored[np.isfinite(stored)].astype(float)).sum()]
+    )
+    assert round_summary(batch)["num_nonfinite"].tolist() == row.num_nonfinite.tolist()
 
 
 def test_values_under_the_mask_never_matter() -> None:
