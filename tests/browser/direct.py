@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rounddiag.widgets import Explorer
 
 _HTML = """<!doctype html><meta charset="utf-8">
-<style>body{{margin:0}}{css}</style>
+<style>body{{margin:0}}{css}[data-jp-theme-light="false"]{{background:#111}}</style>
 <body data-jp-theme-light="{is_light}"><main></main>
 <script type="module">{js}
 const bytes = (text) => {{

@@ -26,14 +26,40 @@ if TYPE_CHECKING:
 
 SIZES = [(700, 900), (1280, 800), (1920, 1080)]
 DATA = ROOT / "sample_data"
-# Labels of controls that are cut, and panes that are wider than the page.
-CUT = """() => [...document.querySelectorAll(
-  '.rdx, .rdx-main, .rdx button, .rdx summary, .rdx label > span, .rdx h3')]
-  .filter(node => node.checkVisibility() && node.clientWidth > 0
-    && getComputedStyle(node).textOverflow !== 'ellipsis'
-    && !node.closest('.rdx-strip, .rdx-sample-facts, pre, .rdx-list-panel')
-    && node.scrollWidth > node.clientWidth + 1)
-  .map(node => `${node.className} ${node.textContent.slice(0, 40)}`)"""
+# Labels that are cut or lie on another, panes and lists that are wider than their room.
+FAULTS = """() => {
+  const seen = selector => [...document.querySelectorAll(selector)].filter(node =>
+    node.checkVisibility({visibilityProperty: true}) && node.clientWidth > 0);
+  const say = node => `${node.className} ${node.textContent.slice(0, 40)}`;
+  const cut = seen('html, .rdx, .rdx-main, .rdx button, .rdx summary,'
+    + ' .rdx label > span, .rdx h3').filter(node =>
+      getComputedStyle(node).textOverflow !== 'ellipsis'
+      && !node.closest('.rdx-strip, .rdx-sample-facts, pre, .rdx-list-panel')
+      && node.scrollWidth > node.clientWidth + 1);
+  const all = seen('.rdx :is(.rdx-controls, .rdx-steps, .rdx-tabs, .rdx-sample-line,'
+    + ' .rdx-reader-head, figcaption) :is(button, summary, select, h3, output,'
+    + ' input:not([type=radio], [type=checkbox]), .rdx-title, .rdx-outcome,'
+    + ' .rdx-beyond)')
+    .filter(node => !node.closest('.rdx-sample-facts, .rdx-panel'))
+    .map(node => [node, node.getBoundingClientRect()]);
+  const meet = (one, other, from, to) =>
+    Math.min(one[to], other[to]) - Math.max(one[from], other[from]) > 1.5;
+  const covered = all.flatMap(([node, box], at) => all.slice(at + 1)
+    .filter(([other, its]) => !node.contains(other) && meet(box, its, 'left', 'right')
+      && meet(box, its, 'top', 'bottom'))
+    .map(([other]) => `${say(node)} / ${say(other)}`));
+  return [...cut.map(say), ...covered];
+}"""
+# What has the focus, and no ring that says so: of a radio it is around its label.
+RINGLESS = """() => [...document.querySelectorAll(
+  '.rdx :is(button, input, select, summary)')]
+  .filter(node => node.checkVisibility() && !node.disabled)
+  .filter(node => {
+    node.focus({preventScroll: true});
+    const parts = [node, node.nextElementSibling].filter(Boolean);
+    return node === document.activeElement
+      && parts.every(part => getComputedStyle(part).outlineStyle === 'none');
+  }).map(node => node.outerHTML.slice(0, 120))"""
 
 
 def load(name: str) -> rd.Batch:
@@ -71,8 +97,16 @@ def test_nothing_is_cut_or_pale(chromium: Browser, situation: str) -> None:
         assert pale_texts(page.page, ".rdx *")[1] == []
         for width, height in SIZES:
             page.resize(width, height)
-            page.screenshot(ARTEFACTS / f"look_{situation}_{width}_{theme}.png")
-            assert ask(page.page, CUT) == [], width
-    assert page.complaints == []
+            tabs = page.find(".rdx-panes > button:visible").all_inner_texts()
+            for pane in [*reversed(tabs)] or [""]:
+                if pane:
+                    page.find(f".rdx-panes > button:text-is('{pane}')").click()
+                    page.settle()
+                name = "_".join(filter(None, [situation, str(width), theme, pane]))
+                page.screenshot(ARTEFACTS / f"look_{name}.png")
+                assert ask(page.page, FAULTS) == [], name
+    page.press("Tab")
+    assert ask(page.page, RINGLESS) == []
+    assert page.complaints == []  # an answer of the network, too: it is off
     page.close()
     explorer.close()
