@@ -99,7 +99,7 @@ def _explain(finding: Finding) -> str:
         finding.shown,
         f"Possible: {'; '.join(names)}." if names else "",
         f"By chance: p = {finding.p:.2g}." if finding.p is not None else "",
-        f"{call} tests them." if call else f"Next: {finding.next_step}",
+        f"`{call}` tests them." if call else f"Next: {finding.next_step}",
     ]
     return " ".join(filter(None, parts))
 
@@ -302,11 +302,14 @@ def _of_rows(
     columns += [
         (
             _HEADS.get(name, name),
-            "part" if name in own.first_names else "text",
-            [*map(_text, own.values_at(name, first))],
+            "part"
+            if all(isinstance(value, int | float) for value in values)
+            else "text",
+            [*map(_text, values)],
         )
         for name in dict.fromkeys(names)
         if name in own.names and name not in ("sample", "round")
+        for values in [own.values_at(name, first)]
     ]
     if kind == "samples":
         at = 1 + len(own.first_names)

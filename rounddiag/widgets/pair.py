@@ -83,7 +83,8 @@ class BatchPair:
             return {"of": own}
         partner = self.partners[batch].get(sample)
         where = "not in" if partner is None else f"sample {partner} in"
-        return {"of": own, "partner": f"{where} {other}", "partner_sample": partner}
+        said = "" if partner == sample else f"{where} {other}"
+        return {"of": own, "partner": said, "partner_sample": partner}
 
     def options(self, options: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Reduce the options of either batch to those that hold for both."""

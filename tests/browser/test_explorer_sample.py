@@ -204,8 +204,7 @@ def test_the_panel_tells_all_of_a_token(
         f"{one}{endings.get(one % 100 if one % 100 < 20 else one % 10, 'th')}"
         for one in rank
     ]
-    size = f"largest: {places[0]} of {len(in_round)} in its round, {places[1]}"
-    size += " in the batch"
+    ranks = f"{places[0]} of {len(in_round)} in the round, {places[1]} of all"
     facts = explored.facts()
     assert facts == {
         "diff, old − rollout": f"{diff:+.3g} nat",
@@ -214,7 +213,7 @@ def test_the_panel_tells_all_of_a_token(
         "entropy": format_number(float(row["entropy"])),
         "advantage": "not recorded",
         "training": "",
-        "size": size,
+        "by |diff|": ranks,
         "round": f"{place[1]}, token {place[2]}",
         "position": str(row["position"]),
         "token id": str(row["token_id"]),

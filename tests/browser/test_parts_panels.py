@@ -97,7 +97,7 @@ def test_the_panel_tells_all_of_a_token(page: PartsPage, batch: rd.Batch) -> Non
         "entropy": "not recorded",
         "advantage": "not recorded",
         "training": "",
-        "size": f"largest: 1st of {size} in its round, {place} in the batch",
+        "by |diff|": f"1st of {size} in the round, {place} of all",
         "round": f"{index}, token {worst - sample['rounds'][index]['first']}",
         "position": str(tokens["position"][worst]),
         "token id": str(tokens["token_id"][worst]),
@@ -113,7 +113,7 @@ def test_a_token_that_is_not_finite_has_no_rank(page: PartsPage) -> None:
     page.run("focus.show(sample, 0);")
     facts = page.run(FACTS)
     assert facts["diff, old − rollout"] == "not finite"
-    assert facts["size"] == "no place: not finite"
+    assert facts["by |diff|"] == "no place: not finite"
 
 
 def test_without_a_token_the_panel_says_what_to_do(page: PartsPage) -> None:

@@ -130,7 +130,7 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, canSort = false,
       button.setAttribute("aria-current", Number(button.dataset.row) === now);
       button.tabIndex = Number(button.dataset.row) === Math.max(now, 0) ? 0 : -1;
     }
-    note.textContent = visible(known?.notes?.[Math.max(now, 0)] ?? "");
+    fill(note, ...prose(known?.notes?.[Math.max(now, 0)] ?? ""));
     note.hidden = !note.textContent;
     const rows = known?.num_rows ? body.offsetHeight : body.scrollHeight;
     const height = [caption, head, note].reduce((sum, part) => sum + part.offsetHeight, rows);

@@ -5,7 +5,7 @@
 const FACTS = [
   ["diff", "of the log-probs"],
   ["ratio", "of the probabilities"],
-  ["size", "place by |diff|, the largest first"],
+  ["by |diff|", "the largest first"],
   ["role", "role of the token in the output"],
   ["training", "what the loss does with the token"],
   ["k3", "ratio - 1 - diff"],
@@ -132,7 +132,7 @@ function trainingOf({ tokens, weight_limit: limit }, index) {
 
 function tokenRanks(inRound, numTokens, inBatch) {
   if (!inRound) return "no place: not finite";
-  return `largest: ${ordinal(inRound)} of ${groupDigits(numTokens)} in its round, ${ordinal(inBatch)} in the batch`;
+  return `${ordinal(inRound)} of ${groupDigits(numTokens)} in the round, ${ordinal(inBatch)} of all`;
 }
 
 // In columns, so that numbers and bars can be compared.
