@@ -99,7 +99,7 @@ def test_it_opens_at_what_there_is_most_more_of_in_the_second(
     expect(page.locator(".rdx-pairs")).to_have_text(
         "64 samples of both, paired by sample id"
     )
-    expect(page.locator(".rdx-title")).to_contain_text(f"sample 8 in {FIRST}")
+    expect(page.locator(".rdx-title")).to_contain_text(f"Sample 8 of {SECOND}")
     assert shown(page)["label"].startswith("colour: difference of mean |old − rollout|")
     names = page.locator(".rdx-compared label").all_inner_texts()
     assert names == [FIRST, SECOND, FIRST, SECOND, "difference"]

@@ -338,16 +338,16 @@ def test_of_two_batches_the_panel_has_the_token_in_both(
     explorer = rd.explore(both_batches, current=START, text_color="entropy")
     page = DirectPage(chromium, explorer, size=(1440, 900))
     rows = page.find(".rdx-scores tbody th")
-    expect(rows).to_have_text(["old", "rollout", "old in first", "rollout in first"])
+    expect(rows).to_have_text(["old", "rollout", "other: old", "other: rollout"])
     frame = rd.token_frame(batch, ["old_log_prob"])
     here = (frame[[*START]] == list(START.values())).all(axis=1)
     value = format_number(float(frame.loc[here, "old_log_prob"].item()))
     expect(page.find(".rdx-scores tbody tr:nth-child(3) td").first).to_have_text(value)
     diff = format_number(float(frame.loc[here, "diff"].item()))
     both = page.find(".rdx-focus dd").first
-    expect(both).to_contain_text(f"{diff} in first")
+    expect(both).to_contain_text(f"other {diff}")
     page.press("ArrowRight", "ArrowLeft")  # and still once
-    expect(both).to_have_text(re.compile(rf"^[^,]*, {re.escape(diff)} in first$"))
+    expect(both).to_have_text(re.compile(rf"^[^,]*, other {re.escape(diff)}$"))
     # The label of the lower panel is between the ticks of both.
     label = page.find(".rdx-plot .annotation-text").filter(has_text="difference")
     middle, ticks = (

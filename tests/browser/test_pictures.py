@@ -31,7 +31,7 @@ FAULTS = """() => {
   const seen = selector => [...document.querySelectorAll(selector)].filter(node =>
     node.checkVisibility({visibilityProperty: true}) && node.clientWidth > 0);
   const say = node => `${node.className} ${node.textContent.slice(0, 40)}`;
-  const cut = seen('html, .rdx, .rdx-main, .rdx button, .rdx summary,'
+  const cut = seen('html, .rdx, .rdx-main, .rdx-side, .rdx button, .rdx summary,'
     + ' .rdx label > span, .rdx h3').filter(node =>
       getComputedStyle(node).textOverflow !== 'ellipsis'
       && !node.closest('.rdx-strip, .rdx-sample-facts, pre, .rdx-list-panel')

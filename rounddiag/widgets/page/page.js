@@ -251,7 +251,6 @@ class ExplorerPage {
     this.offerLists();
     this.showDrawer();
     this.drawer.refresh();
-    this.names = result.pair?.names ?? [];
     this.overview.markFile(this.inFile);
     this.sample.setThreshold(result.state.threshold);
     const hasPlot = !result.head.lacks || result.options.metric.some(([name]) => name === "surprise");
@@ -381,7 +380,7 @@ class ExplorerPage {
     if (sample === undefined || sample === null) return;
     const other = await this.store.trajectory(sample, { ...this.state, batch: 1 - batch }).catch(ignore);
     const index = indexOf(trajectory, this.state.current);
-    if (other && this.sample.trajectory() === trajectory) this.sample.showOther(other, index, this.names[1 - batch]);
+    if (other && this.sample.trajectory() === trajectory) this.sample.showOther(other, index);
   }
 
   // What the model saw before a round.

@@ -76,17 +76,17 @@ function focusPanel(onNote) {
   }
 
   // The same token in the other batch, where the sample is paired.
-  function showOther(other, index, name) {
+  function showOther(other, index) {
     const isSame = other && other.tokens.piece[index] !== undefined;
     const their = isSame ? [[other.name_a, other.tokens.a], [other.name_b, other.tokens.b]] : [];
-    const rows = [...own.rows, ...their.map(([score, values]) => [`${visible(score)} in ${visible(name)}`, values[index]])];
+    const rows = [...own.rows, ...their.map(([score, values]) => [`other: ${visible(score)}`, values[index]])];
     const [logProbs, probabilities] = [Number, Math.exp].map((of) => alignDecimals(rows.map(([, value]) => number(of(value)))));
     [...scores, ...others].forEach((row, at) => {
       if (at >= rows.length) return void row.node.remove();
       table.lastChild.append(row.node);
       row.show(rows[at], logProbs[at], probabilities[at]);
     });
-    facts[0].value.textContent = own.diff + (isSame ? `, ${withSign(other.tokens.diff[index])} in ${visible(name)}` : "");
+    facts[0].value.textContent = own.diff + (isSame ? `, other ${withSign(other.tokens.diff[index])}` : "");
   }
 
   return { node, show, showOther, note };
@@ -154,7 +154,7 @@ function scoreRow() {
   const room = element("td", { class: "rdx-bar-room", "aria-hidden": "true" }, bar);
 
   function show([score, value], ...texts) {
-    name.textContent = score;
+    name.textContent = name.title = score;
     [logProb.textContent, probability.textContent] = texts;
     bar.style.width = `${100 * (Math.min(1, Math.exp(value)) || 0)}%`;
   }
