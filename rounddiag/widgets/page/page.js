@@ -1,7 +1,7 @@
 // @ts-check
 // The explorer: it connects the panes, and keeps the state in step with Python.
 const SELECT_DELAY = 60;
-const FEW_TRAJECTORIES = 3; // without log-probs, need no overview
+const FEW_TRAJECTORIES = 3; // without log-probs, need no overview; with them, one needs none
 const UNREAD = 500; // milliseconds in which nobody has read anything
 
 class ExplorerPage {
@@ -256,7 +256,7 @@ class ExplorerPage {
     const hasPlot = !result.head.lacks || result.options.metric.some(([name]) => name === "surprise");
     if (hasPlot) this.store.axes(this.state, theme).catch(ignore); // drawn after the sample, asked for before
     const isEmpty = !result.head.num_samples;
-    this.node.toggleAttribute("data-lone", !hasPlot && !isEmpty && result.head.num_samples <= FEW_TRAJECTORIES);
+    this.node.toggleAttribute("data-lone", !isEmpty && !result.pair && result.head.num_samples <= (hasPlot ? 1 : FEW_TRAJECTORIES));
     if ("lone" in this.node.dataset && this.node.dataset.pane === "overview") this.showPane("sample");
     this.sample.node.hidden = isEmpty;
     const drawing = [this.overview.show(result), isEmpty || this.goTo(result.state.current, { isKnown: true })];
