@@ -13,7 +13,9 @@ import rounddiag as rd
 from rounddiag.widgets.session import evidence_place
 from tests.browser.conftest import ARTEFACTS, ROOT
 from tests.browser.contrast import pale_texts
+from tests.browser.lab import ask
 from tests.browser.server import PATIENCE_SECONDS
+from tests.browser.test_pictures import FAULTS
 from tests.widgets.test_contexts import joined
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ NOTES = [
     {"sample": 20, "round": 0, "text": "of the round"},
     {"sample": 20, "text": "of the sample"},
 ]
-SIZES = [(1280, 800), (1920, 1080), (500, 800)]
+SIZES = [(1280, 800), (1920, 1080), (700, 900), (500, 800)]
 
 
 class Opened:
@@ -249,6 +251,7 @@ def test_it_is_whole_and_can_be_read(
     num_texts, pale = pale_texts(page, ".rdx *")
     assert num_texts > 30
     assert pale == []
+    assert ask(page, FAULTS) == []
     ARTEFACTS.mkdir(exist_ok=True)
     page.screenshot(path=ARTEFACTS / f"report_{width}_{scheme}.png")
 
@@ -504,7 +507,7 @@ def test_two_batches_are_switched_at_the_same_sample(
     expect(title).to_contain_text("Sample 8 of image_window")
     expect(opened.find(".rdx-verdict summary")).to_contain_text("broken")
     # The other batch's log-probs stand beside its own.
-    expect(opened.find(".rdx-focus")).to_contain_text("old in healthy")
+    expect(opened.find(".rdx-focus")).to_contain_text("other: old")
     opened.page.screenshot(path=ARTEFACTS / "report_of_two.png")
     assert opened.complaints == []
     opened.context.close()

@@ -137,7 +137,7 @@ function tokenRanks(inRound, numTokens, inBatch) {
 
 // In columns, so that numbers and bars can be compared.
 function scoreTable(rows) {
-  const names = ["", "log-prob", "probability", ""];
+  const names = ["", "log-prob", "prob", ""];
   const head = element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)));
   return element(
     "table",
