@@ -17,7 +17,7 @@ from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_
 from rounddiag.findings import Diagnosis
 from rounddiag.vision import Screenshot
 from rounddiag.widgets.contexts import has_contexts
-from rounddiag.widgets.lists import PAGE
+from rounddiag.widgets.lists import HEADS, PAGE, ranked_rows, sort_rows
 from rounddiag.widgets.pair import BatchPair
 from rounddiag.widgets.requests import FILE, RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
@@ -298,8 +298,13 @@ def _lists(session: Session, ask: Ask) -> Iterator[tuple[str, object]]:
         while start < num:
             rows = ask("list", list=name, start=start)
             num = rows["num_rows"]
+            sorts = rows.pop("sorts", [])
             if name == "samples":
-                rows["columns"][-3:-3] = _sample_columns(session, rows)
+                more = _sample_columns(session, rows)
+                rows["columns"][-3:-3] = more
+                rows["sorts"] = [*sorts, *(column["head"] for column in more)]
+                if start == 0:
+                    yield "orders samples", _orders(session, rows["sorts"])
             if name in ("tokens", "rounds") and num > PAGE:
                 rows["caption"] += f"; the first {PAGE} of {num:,}"
                 num = rows["num_rows"] = PAGE
@@ -314,12 +319,34 @@ def _lists(session: Session, ask: Ask) -> Iterator[tuple[str, object]]:
 def _sample_columns(session: Session, rows: dict[str, Any]) -> list[dict[str, Any]]:
     """Return every column of samples that a list of samples does not have."""
     columns = session.own_columns
-    shown = {"sample_id", *(column["head"] for column in rows["columns"])}
+    shown = {HEADS["sample_id"], *(column["head"] for column in rows["columns"])}
     known = {"group_id", "num_rounds", *(session.batch.sample_columns or ())}
     places = pd.DataFrame(rows["places"], columns=["sample"]).assign(round=0, token=0)
-    lacking = [name for name in columns.names_of_samples() if name in known - shown]
-    texts = {name: [*map(str, columns.values_at(name, places))] for name in lacking}
-    return [{"head": name, "kind": "text", "values": texts[name]} for name in lacking]
+    heads = {
+        name: HEADS.get(name, name)
+        for name in columns.names_of_samples()
+        if name in known and HEADS.get(name, name) not in shown
+    }
+    return [
+        {
+            "head": head,
+            "kind": "text",
+            "values": [*map(str, columns.values_at(name, places))],
+        }
+        for name, head in heads.items()
+    ]
+
+
+def _orders(session: Session, heads: Sequence[str]) -> dict[str, Any]:
+    """Return the order of all samples by each column, and the caption that says it."""
+    ranked, _ = ranked_rows(session, "samples")
+    orders = []
+    for head, is_ascending in product(heads, (False, True)):
+        order, caption = sort_rows(session, ranked, head, is_ascending=is_ascending)
+        order = order.astype(np.int32)
+        sort = {"head": head, "is_ascending": is_ascending}
+        orders.append({**sort, "order": order, "caption": caption})
+    return {"orders": orders}
 
 
 def _no_rows(why: str) -> dict[str, Any]:

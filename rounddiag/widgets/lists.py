@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.core import token_frame
 from rounddiag.core.columns import span_texts
 from rounddiag.core.divergence import FACTOR_2
@@ -24,7 +25,7 @@ from rounddiag.widgets.columns import BatchColumns, value_text
 from rounddiag.widgets.figures import empty_reason
 from rounddiag.widgets.filters import filter_of_place, kept_tokens
 from rounddiag.widgets.session import Session, evidence_place, worst_of
-from rounddiag.widgets.trajectory_columns import columns_of_trajectories
+from rounddiag.widgets.trajectory_columns import TrajectoryTexts
 from rounddiag.wording import capitalize, pluralize
 
 # Rows of one reply; the page asks for more as its list is scrolled.
@@ -168,44 +169,50 @@ def _means(
     kind: Literal["rounds", "samples"],
 ) -> dict[str, Any]:
     """List rounds or samples by their means, or by their difference."""
-    filtered, pair = session.filtered_batch, session.difference
-    if not has_pair(session.batch):
-        return _without_pair(session, kind, start, sort)
-    ranked = pair.worst[kind] if pair else getattr(filtered, f"worst_{kind}")
-    caption = "by a lower confidence bound, shrunk for cells of few tokens"
+    ranked, caption = ranked_rows(session, kind)
     if sort:
-        ranked, caption = _sorted(session, ranked, sort)
+        order, caption = sort_rows(session, ranked, **sort)
+        ranked = ranked.iloc[order]
     rows = ranked.iloc[start : start + PAGE]
-    columns = _of_rows(session, kind, rows)
+    columns = _of_rows(session, kind, rows, ranked.iloc[:PAGE])
     columns.append(("tokens", "count", rows["num_tokens"].to_numpy()))
-    value = ("difference", "change") if pair else ("mean_abs_diff", "number")
-    columns.append(
-        (
-            f"{value[0]} [nat]".replace("_abs_diff", " |diff|"),
-            value[1],
-            rows[value[0]].to_numpy(),
-        )
-    )
-    columns.append(("at least", "bound", rows["low"].to_numpy()))
+    why = ""
+    if has_pair(session.batch):
+        pair = session.difference
+        value = ("difference", "change") if pair else ("mean_abs_diff", "number")
+        head = f"{value[0]} [nat]".replace("_abs_diff", " |diff|")
+        columns.append((head, value[1], rows[value[0]].to_numpy()))
+        columns.append(("at least", "bound", rows["low"].to_numpy()))
+        why = "The paired samples do not differ." if pair else "Nothing is finite."
+    else:
+        metric = METRICS[session.state.metric]
+        name = metric.mean_column.name
+        if name in rows and metric.of != "round":
+            columns.append((metric.short, "number", rows[name].to_numpy()))
     keys = [name for name in ("sample", "round") if name in rows]
     return _payload(
         len(ranked),
         columns,
         caption=caption,
-        empty=empty_reason(filtered)
-        or ("The paired samples do not differ." if pair else "Nothing is finite."),
+        empty=empty_reason(session.filtered_batch) or why,
         places=rows[keys].to_dict("records"),
         sorts=_sortable(session, columns),
     )
 
 
-def _without_pair(
-    session: Session, kind: str, start: int, sort: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """List rounds by length, or samples by reward and length: nothing is compared."""
-    filtered, metric = session.filtered_batch, METRICS[session.state.metric]
-    name = metric.mean_column.name
-    cells = filtered.cells
+def ranked_rows(
+    session: Session, kind: Literal["rounds", "samples"]
+) -> tuple[pd.DataFrame, str]:
+    """Return rounds or samples in their own order, and the caption that says it.
+
+    Without a pair of log-probs nothing is compared: samples are by reward and length,
+    rounds by length.
+    """
+    filtered, pair = session.filtered_batch, session.difference
+    if has_pair(session.batch):
+        worst = pair.worst[kind] if pair else getattr(filtered, f"worst_{kind}")
+        return worst, "by a lower confidence bound, shrunk for cells of few tokens"
+    name, cells = METRICS[session.state.metric].mean_column.name, filtered.cells
     ranked, keys = cells[["sample", "round", "num_tokens", name]], ["num_tokens"]
     caption = "the longest first"
     if kind == "samples":
@@ -214,27 +221,11 @@ def _without_pair(
             ranked["reward"] = rewards.cpu().numpy()[ranked["sample"]]
             keys = ["reward", *keys]
             caption = "the highest reward first, then the longest"
-    ranked = ranked.sort_values(keys, ascending=False, kind="stable")
-    if sort:
-        ranked, caption = _sorted(session, ranked, sort)
-    rows = ranked.iloc[start : start + PAGE]
-    columns = _of_rows(session, kind, rows)
-    columns.append(("tokens", "count", rows["num_tokens"].to_numpy()))
-    if name in rows and metric.of != "round":
-        columns.append((metric.short, "number", rows[name].to_numpy()))
-    places = [key for key in ("sample", "round") if key in rows]
-    return _payload(
-        len(ranked),
-        columns,
-        caption=caption,
-        empty=empty_reason(filtered),
-        places=rows[places].to_dict("records"),
-        sorts=_sortable(session, columns),
-    )
+    return ranked.sort_values(keys, ascending=False, kind="stable"), caption
 
 
 # Of a column: its head in a list.
-_HEADS = {"sample_id": "id", "group_id": "group", "num_rounds": "rounds"}
+HEADS = {"sample_id": "id", "group_id": "group", "num_rounds": "rounds"}
 # Columns of a ranking by their heads, where no column of samples has the name.
 _RANKED = {
     "tokens": "num_tokens",
@@ -242,31 +233,35 @@ _RANKED = {
     "difference [nat]": "difference",
     "at least": "low",
 }
+# What is read of the samples of a list, by its head.
+_READ = {"outcome": TrajectoryTexts.outcomes, "task": TrajectoryTexts.tasks}
 
 
 def _name_of(session: Session, head: str) -> str | None:
     """Return the column that a head of a list stands for; None for what is made."""
-    names = {shown: name for name, shown in _HEADS.items()}
+    names = {shown: name for name, shown in HEADS.items()}
     name = names.get(head, head)
     return name if name in session.own_columns.names else None
 
 
 def _sortable(session: Session, columns: Sequence[tuple[str, str, Any]]) -> list[str]:
     heads = [head for head, _, _ in columns]
-    return [head for head in heads if head in _RANKED or _name_of(session, head)]
+    known = (*_RANKED, *_READ)
+    return [head for head in heads if head in known or _name_of(session, head)]
 
 
-def _sorted(
-    session: Session, ranked: pd.DataFrame, sort: Mapping[str, Any]
-) -> tuple[pd.DataFrame, str]:
-    """Sort rows by the column of a head, unknown values last; and say so."""
-    head, is_ascending = str(sort["head"]), bool(sort.get("is_ascending"))
+def sort_rows(
+    session: Session, ranked: pd.DataFrame, head: str, *, is_ascending: bool = False
+) -> tuple[Array, str]:
+    """Return the order of rows by a column, unknown values last, and its caption."""
     name = _name_of(session, head)
     if _RANKED.get(head) in ranked:
         values = ranked[_RANKED[head]].to_list()
     elif name is not None:
         first = ranked.assign(token=0, round=ranked.get("round", 0))
         values = session.own_columns.values_at(name, first)
+    elif head in _READ:
+        values = _READ[head](session.trajectory_texts, ranked["sample"].tolist())
     else:
         raise FrameError.build(
             key="sort",
@@ -274,16 +269,17 @@ def _sorted(
             found=repr(head),
             advice="Choose another column.",
         )
-    column = pd.Series(values)
+    column, ways = pd.Series(values), ("the highest first", "the lowest first")
     if column.dtype.kind == "O":
-        column = column.astype(str)
+        ways = ("from Z to A", "from A to Z")
+        texts = column.astype(str)
+        column = texts.where(column.notna() & (texts != ""))
     order = column.sort_values(ascending=is_ascending, kind="stable").index
-    side = "lowest" if is_ascending else "highest"
-    return ranked.iloc[order], f"by {head}, the {side} first"
+    return order.to_numpy(), f"by {head}, {ways[is_ascending]}"
 
 
 def _of_rows(
-    session: Session, kind: str, rows: pd.DataFrame
+    session: Session, kind: str, rows: pd.DataFrame, first_page: pd.DataFrame
 ) -> list[tuple[str, str, Any]]:
     """Return what rounds or samples are, and what is known of them."""
     own, by = session.own_columns, session.state.by
@@ -301,7 +297,7 @@ def _of_rows(
         names += [*([] if has_ids else ["group_id"]), "num_rounds", SECONDS.name]
     columns += [
         (
-            _HEADS.get(name, name),
+            HEADS.get(name, name),
             "part"
             if all(isinstance(value, int | float) for value in values)
             else "text",
@@ -313,9 +309,9 @@ def _of_rows(
     ]
     if kind == "samples":
         at = 1 + len(own.first_names)
-        columns[at:at] = columns_of_trajectories(
-            session.batch,
+        columns[at:at] = session.trajectory_texts.columns(
             rows["sample"].tolist(),
+            first_page["sample"].tolist(),
             has_status=STATUS.name in own.first_names,
         )
     return columns

@@ -42,6 +42,7 @@ from rounddiag.widgets.state import (
     check_options,
     plain_changes,
 )
+from rounddiag.widgets.trajectory_columns import TrajectoryTexts
 
 # For each batch: all of it, what is kept of all rounds, and of some.
 _CACHED_PER_BATCH = 3
@@ -70,6 +71,7 @@ class Session:
         self.batches = tuple(batches.values())
         self.pair = BatchPair(batches) if len(batches) > 1 else None
         self.columns = tuple(BatchColumns(batch) for batch in self.batches)
+        self.trajectories = tuple(TrajectoryTexts(batch) for batch in self.batches)
         # Without a reference to the session: nothing has to wait for a collector.
         cached = lru_cache(_CACHED_PER_BATCH * len(self.batches))
         self._filter_batch = cached(partial(_filter_batch, self.columns))
@@ -242,6 +244,11 @@ class Session:
     def own_columns(self) -> BatchColumns:
         """The columns of the active batch."""
         return self.columns[self.state.batch]
+
+    @property
+    def trajectory_texts(self) -> TrajectoryTexts:
+        """The outcomes and tasks of the active batch."""
+        return self.trajectories[self.state.batch]
 
     @property
     def selected_cells(self) -> CellBox:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,49 +15,71 @@ from rounddiag.widgets.sample_view import BatchCache, last_action, prompt_turns
 _BLOCKS = "▁▂▃▄▅▆▇█"  # of rising height
 
 
-def columns_of_trajectories(
-    batch: Batch, samples: Sequence[int], *, has_status: bool
-) -> list[tuple[str, str, list[Any]]]:
-    """Return the columns, head, kind and values, of those that a batch has.
+class TrajectoryTexts:
+    """The outcomes and tasks of a batch's samples, each read once, on first use.
 
-    The outcome stands where no column says the status. Samples of one group have one
-    task, which is read once.
+    Parameters
+    ----------
+    batch : Batch
     """
-    columns: list[tuple[str, str, list[Any]]] = []
-    cache, known = BatchCache(batch), dict[object, str]()
-    if not has_status:
-        success = successes(batch)
-        outcomes = [
-            outcome_of(
-                texts_of_end(batch, sample).items(),
-                last_action(batch, sample, cache),
-                success=success[sample],
-            )
-            for sample in samples
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._cache = BatchCache(batch)
+        self._success = successes(batch)
+        self._outcomes: dict[int, str] = {}
+        self._tasks: dict[object, str] = {}
+
+    def columns(
+        self, samples: Sequence[int], first: Sequence[int], *, has_status: bool
+    ) -> list[tuple[str, str, list[str]]]:
+        """Return the columns, head, kind and values, of some samples of a list.
+
+        Those that its first samples have, so that all its rows have the same ones. The
+        outcome stands where no column says the status.
+        """
+        columns = [
+            ("outcome", "text", self.outcomes),
+            ("of group", "text", self.group_rewards),
+            ("task", "wide", self.tasks),
         ]
-        columns.append(("outcome", "text", outcomes))
-    if batch.rewards is not None and batch.group_ids is not None:
-        columns.append(("of group", "text", _group_rewards(batch, samples)))
-    tasks = []
-    for sample in samples:
-        key = sample if batch.group_ids is None else batch.group_ids[sample]
-        if key not in known:
-            known[key] = task_of(batch[sample], prompt_turns(batch, sample, cache))
-        tasks.append(known[key])
-    columns.append(("task", "wide", tasks))
-    return [column for column in columns if any(column[2])]
+        return [
+            (head, kind, read(samples))
+            for head, kind, read in columns[has_status:]
+            if any(read(first))
+        ]
 
+    def outcomes(self, samples: Sequence[int]) -> list[str]:
+        """Return how each sample ended; "" where nothing says so."""
+        batch, known = self._batch, self._outcomes
+        for sample in {*samples} - known.keys():
+            said = texts_of_end(batch, sample)
+            last = last_action(batch, sample, self._cache)
+            success = self._success[sample]
+            known[sample] = outcome_of(said.items(), last, success=success)
+        return [known[sample] for sample in samples]
 
-def _group_rewards(batch: Batch, samples: Sequence[int]) -> list[str]:
-    """Draw the rewards of each sample's group, in the order of its samples."""
-    assert batch.rewards is not None  # noqa: S101 for the type checker
-    assert batch.group_ids is not None  # noqa: S101
-    rewards = batch.rewards.double().cpu().numpy()
-    groups = np.array([str(group) for group in batch.group_ids])
-    bars = reward_bars(rewards)
-    shown = groups[[*samples]].tolist()
-    drawn = {group: "".join(bars[groups == group]) for group in {*shown}}
-    return [drawn[group] if len(drawn[group]) > 1 else "" for group in shown]
+    def tasks(self, samples: Sequence[int]) -> list[str]:
+        """Return the task of each sample; samples of one group have one."""
+        batch, known = self._batch, self._tasks
+        groups = batch.group_ids
+        keys = [sample if groups is None else groups[sample] for sample in samples]
+        for key, sample in zip(keys, samples, strict=True):
+            if key not in known:
+                turns = prompt_turns(batch, sample, self._cache)
+                known[key] = task_of(batch[sample], turns)
+        return [known[key] for key in keys]
+
+    def group_rewards(self, samples: Sequence[int]) -> list[str]:
+        """Draw the rewards of each sample's group, in the order of its samples."""
+        batch = self._batch
+        if batch.rewards is None or batch.group_ids is None:
+            return [""] * len(samples)
+        groups = np.array([str(group) for group in batch.group_ids])
+        bars = reward_bars(batch.rewards.double().cpu().numpy())
+        shown = groups[[*samples]].tolist()
+        drawn = {group: "".join(bars[groups == group]) for group in {*shown}}
+        return [drawn[group] if len(drawn[group]) > 1 else "" for group in shown]
 
 
 def reward_bars(rewards: Array) -> Array:

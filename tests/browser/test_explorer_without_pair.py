@@ -12,6 +12,8 @@ from playwright.sync_api import expect
 
 import rounddiag as rd
 from rounddiag.vision import EncodedScreenshot
+from rounddiag.widgets.lists import PAGE, drawer_list
+from rounddiag.widgets.session import Session
 from tests.browser.direct import DirectPage
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ THOUGHT = "<think>I see the table.</think>"
 _TEXTS = """node => [...node.querySelectorAll('*')]
   .filter(leaf => !leaf.children.length && leaf.checkVisibility())
   .map(leaf => `${leaf.className}: ${leaf.textContent}`)"""
+SCROLL = "(list, row) => { list.scrollTop = 22 * row; }"
 ACTIONS = ("click(10, 20)", "clik(30, 4)", "finished()")
 
 
@@ -179,6 +182,36 @@ def test_few_trajectories_have_the_whole_width(chromium: Browser) -> None:
     assert opened.find(".rdx-sample").is_visible()
     opened.press("Escape")
     assert opened.complaints == []
+    opened.close()
+
+
+def test_a_report_sorts_all_trajectories_as_the_explorer_does(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    num = PAGE + 50
+    turns = [
+        [("user", f"Do {(7 * at) % num:03}."), ("assistant", "go")] for at in range(num)
+    ]
+    batch = rd.Batch.from_turns(turns, rewards=[at % 3 / 4 for at in range(num)])
+    file = tmp_path / "report.html"
+    rd.report(batch, file, worst=1, samples=1)
+    opened = chromium.new_page()
+    errors: list[str] = []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.goto(file.as_uri())
+    looked_at = Session({"batch": batch}, {})
+    opened.locator("[role=tab][data-name='samples']").click()
+    for head, is_ascending in (("task", True), ("reward", False), ("reward", True)):
+        opened.locator(".rdx-list-head").get_by_role("button", name=head).click()
+        sort = {"head": head, "is_ascending": is_ascending}
+        for start, row in ((0, 0), (PAGE, num - 1)):
+            page = drawer_list(looked_at, "samples", start, sort=sort)
+            wanted = page["places"][row - start]
+            opened.locator(".rdx-list").evaluate(SCROLL, row)
+            cell = opened.locator(f".rdx-list-rows [data-row='{row}'] .rdx-cell").first
+            expect(cell).to_have_text(str(wanted["sample"]))
+    assert "lowest first" in (opened.locator(".rdx-list-what").text_content() or "")
+    assert errors == []
     opened.close()
 
 

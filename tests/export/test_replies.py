@@ -128,7 +128,7 @@ def test_every_metric_and_every_column_is_drawn(batch: rd.Batch, page: Page) -> 
     found = {float(one["text"]): one["mean"] for one in by_reward["rows"]}
     assert found == pytest.approx(means.to_dict(), rel=1e-6)
     heads = [one["head"] for one in page.replies["0 list samples 0"]["columns"]]
-    assert {"sample", "group_id", "reward", *batch.sample_columns} <= {*heads}
+    assert {"sample", "group", "reward", *batch.sample_columns} <= {*heads}
     assert len(page.replies["0 list samples 0"]["places"]) == batch.num_samples
 
 

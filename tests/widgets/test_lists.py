@@ -12,7 +12,7 @@ import torch
 import rounddiag as rd
 from rounddiag.errors import FrameError
 from rounddiag.figures.colored_text import NO_TEXT
-from rounddiag.widgets.lists import drawer_list
+from rounddiag.widgets.lists import PAGE, drawer_list
 from rounddiag.widgets.session import Session
 from tests.batches import hand_batch
 from tests.findings.small import GAP, TOKENS, arrays, made, shaken
@@ -287,7 +287,7 @@ def test_trajectories_are_sorted_by_a_column_unknown_values_last() -> None:
     rows = drawer_list(looked_at, "samples")
     assert {"reward", "seconds", "at least"} <= {*rows["sorts"]} <= {*heads(rows)}
     with pytest.raises(FrameError, match="`sort`: expected the head of a column"):
-        drawer_list(looked_at, "samples", sort={"head": "task"})
+        drawer_list(looked_at, "samples", sort={"head": "of group"})
 
 
 def test_a_trajectory_says_its_outcome_its_group_s_rewards_and_its_task() -> None:
@@ -309,6 +309,29 @@ def test_a_trajectory_says_its_outcome_its_group_s_rewards_and_its_task() -> Non
     assert column(rows, "of group") == ["▁█", "▁█", ""]  # b is alone
     assert column(rows, "task") == ["Do a.", "Do a.", "Do b."]
     assert column(rows, "group") == ["a", "a", "b"]
+
+
+def test_trajectories_are_sorted_by_what_is_read_of_them() -> None:
+    num = PAGE + 2
+    turns = [
+        [("user", f"Do {num - at:03}." if at else ""), ("assistant", "click(1, 2)")]
+        for at in range(num)
+    ]
+    ends = np.array(["", *["failed"] * (num - 2), "error"])
+    batch = rd.Batch.from_turns(turns, sample_columns={"exit_status": ends})
+    looked_at = session(batch)
+
+    def by(head: str, *, is_ascending: bool) -> list[int]:
+        sort = {"head": head, "is_ascending": is_ascending}
+        pages = [
+            drawer_list(looked_at, "samples", start, sort=sort) for start in (0, PAGE)
+        ]
+        assert heads(pages[0]) == heads(pages[1])
+        return [*column(pages[0], "sample"), *column(pages[1], "sample")]
+
+    assert by("task", is_ascending=True) == [*range(num - 1, 0, -1), 0]
+    assert by("task", is_ascending=False) == [*range(1, num), 0]
+    assert by("outcome", is_ascending=True) == [num - 1, *range(1, num - 1), 0]
 
 
 def test_without_a_pair_rows_are_by_reward_and_length() -> None:

@@ -28,7 +28,7 @@ const CELL_TEXTS = {
 };
 
 /** Closed it is its tabs, and `inBar` beside them. */
-function listDrawer({ request, onRow, onToggle = (_list) => {}, canSort = false, inBar = [] }) {
+function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
   const caption = element("p", { class: "rdx-list-what" });
   const head = element("div", { class: "rdx-list-head" });
   const body = element("ol", { class: "rdx-list-rows" });
@@ -85,7 +85,7 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, canSort = false,
     scroller.style.setProperty("--columns", widths.map(([width], at) => `minmax(${width}px, ${whole[at]})`).join(" "));
     const width = widths.reduce((sum, [size]) => sum + size + CELL_GAP, 0);
     scroller.style.setProperty("--least-width", `${width}px`);
-    fill(head, ...first.columns.map(({ head: text, kind }) => headCell(visible(text), kind, canSort && first.sorts?.includes(text))));
+    fill(head, ...first.columns.map(({ head: text, kind }) => headCell(text, kind, first.sorts?.includes(text))));
     body.style.height = `${LINE_HEIGHT * first.num_rows}px`;
     await draw();
   }
@@ -99,7 +99,7 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, canSort = false,
       scroller.scrollTop = 0;
       refresh();
     };
-    return pushButton({ class: `rdx-cell rdx-cell-${kind}`, title: `Sort by ${text}`, "aria-pressed": Boolean(now) }, sortBy, text, now && (now.is_ascending ? " ▲" : " ▼"));
+    return pushButton({ class: `rdx-cell rdx-cell-${kind}`, title: `Sort by ${visible(text)}`, "aria-pressed": Boolean(now) }, sortBy, visible(text), now && (now.is_ascending ? " ▲" : " ▼"));
   }
 
   // The rows in sight, and a few more.

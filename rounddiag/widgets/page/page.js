@@ -72,7 +72,6 @@ class ExplorerPage {
     this.selectionLine = element("output", { class: "rdx-chosen" });
     this.drawer = listDrawer({
       request: (list, start, sort) => this.listRows(list, start, sort),
-      canSort: !this.kernel.isStored,
       onRow: (row) => this.goToRow(row),
       onToggle: (list) => this.setLayout({ list: list ?? "closed" }),
       inBar: [this.selectionLine],

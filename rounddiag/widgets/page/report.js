@@ -131,6 +131,17 @@ function connectPage() {
     throw new Error("This file has no context of this round: open the batch in a notebook with rounddiag.explore.");
   }
 
+  // Some rows of a list in another order, which Python stored.
+  async function sorted(list, start, { head, is_ascending: isAscending }) {
+    const { orders } = await stored(`orders ${list}`);
+    const { order, caption } = orders.find((other) => other.head === head && other.is_ascending === isAscending);
+    const starts = Array.from({ length: Math.ceil(order.length / PAGE_ROWS) }, (_, at) => at * PAGE_ROWS);
+    const pages = await Promise.all(starts.map((from) => stored(`list ${list} ${from}`)));
+    const pick = (valuesOf) => Array.from(order.slice(start, start + PAGE_ROWS), (at) => valuesOf(pages[Math.floor(at / PAGE_ROWS)])[at % PAGE_ROWS]);
+    const columns = pages[0].columns.map((column, at) => ({ ...column, values: pick((page) => page.columns[at].values) }));
+    return { ...pages[0], caption, columns, places: pick((page) => page.places) };
+  }
+
   async function beyond() {
     const { samples } = await first();
     const { batch } = state;
@@ -155,7 +166,7 @@ function connectPage() {
       const { shots } = await stored(`shots ${sample}`, batch);
       return { shots: indices.filter((at) => at in shots).map((at) => shots[at]) };
     },
-    list: ({ list, start }) => stored(`list ${list} ${start}`),
+    list: ({ list, start, sort }) => (sort ? sorted(list, start, sort) : stored(`list ${list} ${start}`)),
   };
   return { request: (name, args = {}) => answers[name](args), latest: newestReplies(), isStored: true, close: () => {} };
 }
