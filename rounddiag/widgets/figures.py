@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
+from rounddiag.figures._parts.axes import LogAxis
 from rounddiag.figures._parts.canvas import ThemeName, empty_figure, theme_of
 from rounddiag.figures._parts.display import caption, plain_text
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
@@ -61,7 +62,6 @@ _LABEL_ABOVE = {
 # The margins have room for each label: to measure them takes longer than to draw them.
 _FITS = {"automargin": False, "ticklabeloverflow": "allow"}
 _SHORT = 7
-_DECADE = 10
 _NO_MARGINALS = {"marginals": False}
 _OF_PARTS_OF_SAMPLES = ("round", "token", "text", "role")
 
@@ -285,16 +285,10 @@ def _set_log_axis(figure: go.Figure) -> None:
     """Give means of groups the axis of their bars: a few are far above all others."""
     lines = [np.asarray(trace.y, float) for trace in figure.data if trace.y is not None]
     sizes = np.concatenate([np.empty(0), *lines])
-    sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
-    is_wide = len(sizes) > 0 and sizes.max() >= _DECADE * sizes.min()
-    figure.update_layout(
-        yaxis={
-            "type": "log",
-            "rangemode": "normal",
-            "dtick": 1 if is_wide else "D2",  # decades, or 1, 2 and 5
-            "tickformat": ".1~g",
-        }
-    )
+    names, sizes = ("mean", "ci_low", "ci_high"), sizes[np.isfinite(sizes)]
+    ticks = LogAxis.around(pd.DataFrame(dict.fromkeys(names, sizes[sizes > 0])))
+    # The range is plotly's: intervals reach further.
+    figure.update_layout(yaxis={**ticks.layout(), "range": None, "rangemode": "normal"})
 
 
 def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figure:

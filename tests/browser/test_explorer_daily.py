@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,6 +149,8 @@ def test_a_search_of_all_samples_is_a_list_of_hits(page: DirectPage) -> None:
     go_to(page, "CLICK(")
     rows = page.find(".rdx-list-hits [data-row]")
     expect(rows.first).to_be_visible()
+    lists = page.texts("[aria-label='Lists'] [role=tab]:visible")
+    assert lists[-2:] == ["Hits", "Notes"]  # no other tab has moved
     rows.nth(1).click()
     page.settle()
     page.page.wait_for_timeout(120)
@@ -191,6 +194,22 @@ def test_bars_say_which_value_and_filter_by_it(page: DirectPage) -> None:
     expect(pressed).to_have_count(1)
     pressed.click()
     knows(page, filter={})
+
+
+def test_numbers_of_a_wide_axis_of_groups_are_whole_and_apart(page: DirectPage) -> None:
+    page.explorer.state = {"by": "role"}
+    page.settle()
+    figure = page.find("[aria-label='Rounds']")
+    left = figure.evaluate("node => node.getBoundingClientRect().left")
+    ticks = figure.locator(".ytick text")
+    boxes = [
+        box for at in range(ticks.count()) if (box := ticks.nth(at).bounding_box())
+    ]
+    assert len(boxes) > 1
+    assert min(box["x"] for box in boxes) >= left
+    boxes.sort(key=lambda box: box["y"])
+    for above, below in pairwise(boxes):
+        assert above["y"] + above["height"] <= below["y"] + 2  # of their line height
 
 
 def test_check_boxes_of_the_filter_have_counts(page: DirectPage) -> None:

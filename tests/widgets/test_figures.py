@@ -83,7 +83,7 @@ def test_the_colour_bar_is_in_sight_above_many_rows(window: rd.Batch) -> None:
 def test_lines_of_groups_have_the_axis_of_their_bars(window: rd.Batch) -> None:
     layout = rounds_of({"window": window}, by="role")
     assert layout["yaxis"]["type"] == "log"
-    assert layout["yaxis"]["dtick"] == 1  # they differ by more than a factor of 10
+    assert 2 <= len(layout["yaxis"]["tickvals"]) <= 5
     for state in ({"by": "role", "metric": "diff"}, {}):
         plain = rounds_of({"window": window}, **state)
         assert plain["yaxis"].get("type") != "log"

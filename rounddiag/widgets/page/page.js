@@ -66,7 +66,10 @@ class ExplorerPage {
       search: {
         known: () => this.known(),
         canSearchAll: !this.kernel.isStored,
-        onAll: (goesOn) => (goesOn && this.drawer.open() === "hits" ? this.drawer.next() : this.drawer.renew("hits")),
+        onAll: (goesOn) => {
+          this.offerLists();
+          return goesOn && this.drawer.open() === "hits" ? this.drawer.next() : this.drawer.renew("hits");
+        },
       },
     });
     this.selectionLine = element("output", { class: "rdx-chosen" });
