@@ -158,8 +158,11 @@ def test_a_search_of_all_samples_is_a_list_of_hits(page: DirectPage) -> None:
     frame = rd.token_frame(page.explorer.batch, ["text"])
     at = frame[(frame[["sample", "round", "token"]] == list(here.values())).all(axis=1)]
     assert at["text"].item().strip().startswith("click")
+    search = page.find("[role=search] input[type=search]")
+    search.fill("")
+    expect(page.find(".rdx-list-hits")).to_contain_text("Type a text")
+    assert page.texts("[aria-label='Lists'] [role=tab]:visible") == lists
     page.find(".rdx-all").click()
-    page.find("[role=search] input[type=search]").fill("")
 
 
 def test_a_key_goes_to_the_next_token_beyond_the_threshold(page: DirectPage) -> None:

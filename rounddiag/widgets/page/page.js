@@ -67,8 +67,9 @@ class ExplorerPage {
         known: () => this.known(),
         canSearchAll: !this.kernel.isStored,
         onAll: (goesOn) => {
+          const listed = goesOn && this.drawer.open() === "hits" ? this.drawer.next() : this.drawer.renew("hits");
           this.offerLists();
-          return goesOn && this.drawer.open() === "hits" ? this.drawer.next() : this.drawer.renew("hits");
+          return listed;
         },
       },
     });
@@ -214,8 +215,9 @@ class ExplorerPage {
   offerLists() {
     const { cells, filter } = this.state;
     const names = this.shown.head.lacks ? ["samples", "rounds"] : ["findings", "tokens", "rounds", "samples", "common"];
-    const hasHits = this.sample.find.query().text;
-    this.drawer.offer([...names, (cells || !keepsAll(filter)) && "selection", hasHits && "hits", "notes"].filter(Boolean));
+    const made = { selection: cells || !keepsAll(filter), hits: this.sample.find.query().text };
+    const shown = Object.keys(made).filter((name) => made[name] || this.drawer.open() === name);
+    this.drawer.offer([...names, ...shown, "notes"]);
   }
 
   /** Change conditions of the filter; null removes one. */
