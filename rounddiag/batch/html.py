@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.batch.turns import token_noun
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def as_html(batch: Batch) -> str:
     facts = {
         "samples": batch.num_samples,
         "rounds": batch.num_rounds,
-        "generated tokens": batch.num_tokens,
+        f"generated {token_noun(batch)}s": batch.num_tokens,
         "step": batch.step,
         **{name: value for name, value in batch.meta.items() if name != "checks"},
     }

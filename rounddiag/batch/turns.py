@@ -51,6 +51,22 @@ def split_text(text: str) -> list[str]:
     return _PIECE.findall(text) or [text]
 
 
+def token_noun(batch: Batch) -> str:
+    """Return what the tokens of a batch are: "token", or "word" where none is recorded.
+
+    A batch of texts without log-probs has words, numbers and signs in their place.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> turns = [("user", "Go on."), ("assistant", "click(1, 2)")]
+    >>> token_noun(rd.Batch.from_turns([turns]))
+    'word'
+    """
+    is_scored = batch.scores or not (batch.lacks("old") and batch.lacks("rollout"))
+    return "token" if batch.pieces is None or is_scored else "word"
+
+
 def as_turns(
     samples: Iterable[Iterable[Sequence[Any]]],
 ) -> tuple[tuple[Turn, ...], ...]:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.batch.html import describe_sources
+from rounddiag.batch.turns import token_noun
 from rounddiag.checks import Checks
 from rounddiag.core import token_frame
 from rounddiag.core.scores import has_pair
@@ -121,7 +122,7 @@ def _describe_one_engine(batch: Batch, diagnosis: Diagnosis) -> str:
         describe_diagnosis(diagnosis),
         describe_failed_checks(diagnosis.checks),
         _counts(batch).partition("\n")[0],
-        f"mean: {metric.meaning}, in {metric.unit}",
+        f"mean: {metric.meaning}, in {token_noun(batch) if has_none else metric.unit}",
         _table(summary, _unit(batch)),
         _sources(batch, 0).rpartition("\n")[0],
         _check_counts(diagnosis.checks),
@@ -133,7 +134,7 @@ def _counts(batch: Batch) -> str:
     return (
         f"{pluralize(batch.num_samples, 'sample')}, "
         f"{pluralize(batch.num_rounds, 'round')}, "
-        f"{pluralize(batch.num_tokens, 'generated token')}\n"
+        f"{pluralize(batch.num_tokens, f'generated {token_noun(batch)}')}\n"
         "diff = old_log_prob - rollout_log_prob, in nat; "
         f"95 % intervals by {_unit(batch)}"
     )

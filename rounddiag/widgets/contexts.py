@@ -12,7 +12,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch, Context, ContextPiece
 from rounddiag.batch.contexts import context_columns
 from rounddiag.batch.sample_sequence import SampleSequence
-from rounddiag.batch.turns import piece_texts
+from rounddiag.batch.turns import piece_texts, token_noun
 from rounddiag.text import pieces
 from rounddiag.wording import pluralize
 
@@ -42,7 +42,8 @@ def context_labels(own: Batch, num_rounds: int) -> list[dict[str, Any] | None]:
         before = np.searchsorted(at, np.arange(num_rounds), side="right")
         columns.setdefault("num_context_images", before)
     rows = zip(*columns.values(), strict=True)
-    return [_label(dict(zip(columns, map(int, row), strict=True))) for row in rows]
+    counts = [dict(zip(columns, map(int, row), strict=True)) for row in rows]
+    return [_label(own_counts, token_noun(own)) for own_counts in counts]
 
 
 def context_pictures(own: Batch, num_rounds: int) -> list[list[list[int]]]:
@@ -78,13 +79,13 @@ def _ranges(numbers: Array) -> list[list[int]]:
     return [[int(part[0]), int(part[-1]) + 1] for part in parts if len(part)]
 
 
-def _label(counts: Mapping[str, int]) -> dict[str, Any]:
-    has = [pluralize(counts["num_context_tokens"], "token")]
+def _label(counts: Mapping[str, int], token: str) -> dict[str, Any]:
+    has = [pluralize(counts["num_context_tokens"], token)]
     if "num_context_images" in counts:
         has.append(pluralize(counts["num_context_images"], "picture"))
     left = [
         pluralize(counts[name], noun)
-        for name, noun in (("num_left_tokens", "token"), ("num_left_images", "picture"))
+        for name, noun in (("num_left_tokens", token), ("num_left_images", "picture"))
         if counts.get(name)
     ]
     gone = f"; {', '.join(left)} left" if left else ""
@@ -120,7 +121,7 @@ def context_payload(batch: Batch, sample: int, round_: int) -> dict[str, Any]:
         "engines": [
             {
                 "name": _NAMES[context.engine] if len(contexts) > 1 else "",
-                "summary": _summary(context),
+                "summary": _summary(batch, context),
                 "parts": [*_parts(batch, context, known)],
                 "left": [
                     *_left(batch, context, before.get(context.engine), round_, known)
@@ -131,14 +132,14 @@ def context_payload(batch: Batch, sample: int, round_: int) -> dict[str, Any]:
     }
 
 
-def _summary(context: Context) -> str:
+def _summary(batch: Batch, context: Context) -> str:
     follows = {
         "first": "the first context",
         "append": "goes on from the context before",
         "rewritten": "rewritten since the round before",
     }
     sizes = [
-        pluralize(context.num_tokens, "token"),
+        pluralize(context.num_tokens, token_noun(batch)),
         pluralize(len(context.images), "picture"),
     ]
     return f"{', '.join(sizes)}: {follows[context.follows]}"

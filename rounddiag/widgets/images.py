@@ -179,7 +179,8 @@ def action_label(
     """Return a label of an action, on one line; as `recorded` if no grammar has it."""
     if action.kind == "unknown" and not recorded:
         return "no action"
-    words = [action.kind.replace("_", " "), action.variant]
+    variant = None if action.variant == "done" else action.variant  # it is finished
+    words = [action.kind.replace("_", " "), variant]
     if action.kind == "unknown":
         words = [" ".join(recorded.split())]
     if action.kind == "click":  # "right click", but "finished success"

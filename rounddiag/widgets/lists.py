@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag._typing import Array
+from rounddiag.batch.turns import token_noun
 from rounddiag.core import token_frame
 from rounddiag.core.columns import span_texts
 from rounddiag.core.divergence import FACTOR_2
@@ -175,7 +176,8 @@ def _means(
         ranked = ranked.iloc[order]
     rows = ranked.iloc[start : start + PAGE]
     columns = _of_rows(session, kind, rows, ranked.iloc[:PAGE])
-    columns.append(("tokens", "count", rows["num_tokens"].to_numpy()))
+    size = f"{token_noun(session.batch)}s"
+    columns.append((size, "count", rows["num_tokens"].to_numpy()))
     why = ""
     if has_pair(session.batch):
         pair = session.difference
@@ -228,7 +230,7 @@ def ranked_rows(
 HEADS = {"sample_id": "id", "group_id": "group", "num_rounds": "rounds"}
 # Columns of a ranking by their heads, where no column of samples has the name.
 _RANKED = {
-    "tokens": "num_tokens",
+    **dict.fromkeys(("tokens", "words"), "num_tokens"),
     "mean |diff| [nat]": "mean_abs_diff",
     "difference [nat]": "difference",
     "at least": "low",

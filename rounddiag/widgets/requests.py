@@ -15,6 +15,7 @@ from plotly.offline import get_plotlyjs
 
 from rounddiag.batch import Batch
 from rounddiag.batch.html import describe_sources, stored_failures
+from rounddiag.batch.turns import token_noun
 from rounddiag.figures._parts.canvas import ThemeName
 from rounddiag.findings import Diagnosis
 from rounddiag.schema import Pair
@@ -256,6 +257,7 @@ def describe_batch(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:
         "num_samples": batch.num_samples,
         "num_rounds": batch.num_rounds,
         "num_tokens": batch.num_tokens,
+        "noun": token_noun(batch),
         "chips": [*_facts(batch, diff)],
         "failed": stored_failures(batch.meta),
         "lacks": batch.lacks("old", "rollout"),
@@ -277,7 +279,7 @@ def _facts(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]
     sizes = (
         (batch.num_samples, "sample"),
         (batch.num_rounds, "round"),
-        (batch.num_tokens, "token"),
+        (batch.num_tokens, token_noun(batch)),
         (sum(map(len, batch.images or ())), "screenshot"),
     )
     columns = [*batch.sample_columns, *batch.round_columns, *batch.token_columns]

@@ -14,7 +14,7 @@ import pandas as pd
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.sample_sequence import SampleSequence, known_sequence
-from rounddiag.batch.turns import piece_texts, prompt_pieces
+from rounddiag.batch.turns import piece_texts, prompt_pieces, token_noun
 from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
 from rounddiag.core import round_and_token_frames
@@ -310,7 +310,7 @@ def sample_payload(
     prompt = [turn for gap in gaps if gap["before"] == 0 for turn in gap["turns"]]
     if not has_pair(own):
         for record in records:
-            record["value"] = _value_of(record, tokens.get("surprise"))
+            record["value"] = _value_of(own, record, tokens.get("surprise"))
     return {
         "sample": sample,
         "lacks": None if has_pair(own) else own.lacks("old", "rollout"),
@@ -318,6 +318,7 @@ def sample_payload(
         "group_id": own.group_ids and own.group_ids[0],
         "reward": None if own.rewards is None else float(own.rewards[0]),
         "num_tokens": len(frame),
+        "noun": token_noun(own),
         "text_note": str(own.meta.get("text", "")),
         "with_screenshots": [
             other for other in cache.with_screenshots if other != sample
@@ -396,10 +397,10 @@ def _only_engine(batch: Batch) -> str | None:
     )
 
 
-def _value_of(record: Mapping[Any, Any], surprise: Array | None) -> str:
+def _value_of(sample: Batch, record: Mapping[Any, Any], surprise: Array | None) -> str:
     """Say of a round, without a difference, what one engine found, or its length."""
     if surprise is None:
-        return pluralize(record["num_tokens"], "token")
+        return pluralize(record["num_tokens"], token_noun(sample))
     own = surprise[record["first"] : record["first"] + record["num_tokens"]]
     finite = own[np.isfinite(own)]
     return f"surprise {finite.mean():.3g}" if len(finite) else "surprise unknown"

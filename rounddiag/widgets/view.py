@@ -18,6 +18,7 @@ import anywidget
 
 from rounddiag.batch import Batch
 from rounddiag.batch.html import table
+from rounddiag.batch.turns import token_noun
 from rounddiag.core import round_frame
 from rounddiag.core.columns import span_texts
 from rounddiag.core.scores import has_pair
@@ -283,7 +284,7 @@ def opening_rounds(
     columns = {
         "round": rounds["round"].map(str),
         "action": [action["line"] for action in actions],
-        "tokens": rounds["num_tokens"].map(str),
+        f"{token_noun(own)}s": rounds["num_tokens"].map(str),
     }
     if has_pair(own):
         columns["mean |diff| [nat]"] = rounds["mean_abs_diff"].map("{:.3g}".format)

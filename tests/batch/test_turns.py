@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import rounddiag as rd
 from rounddiag import Batch
 from rounddiag.batch import Turn
-from rounddiag.batch.turns import piece_texts, split_text
+from rounddiag.batch.turns import piece_texts, split_text, token_noun
 from rounddiag.errors import BatchError
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch
@@ -65,6 +65,12 @@ def test_screenshots_lie_at_their_turns() -> None:
 def test_what_was_not_said_is_absent() -> None:
     batch = Batch.from_turns([[("user", "Say."), ("assistant", "ab c")]])
     assert (batch.images, batch.rollout_log_probs, batch.round_ids) == (None,) * 3
+
+
+def test_only_what_an_engine_scored_is_called_a_token() -> None:
+    scored, unscored = (Batch.from_turns([row]) for row in (TURNS[1], TURNS[0]))
+    assert [token_noun(batch) for batch in (scored, unscored)] == ["token", "word"]
+    assert token_noun(hand_batch()) == "token"
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))

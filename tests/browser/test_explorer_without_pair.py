@@ -60,6 +60,8 @@ def trajectories(*, engine: bool) -> rd.Batch:
             "sample": np.array([sample for sample, _ in keys]),
             "round": np.array([index for _, index in keys]),
             "sampling_seconds": np.linspace(0.5, 2.0, len(keys)),
+            # As a loader keeps a nested field beside the column that it fills.
+            **dict.fromkeys(("info.error", "error"), np.array(["lost", *[""] * 9])),
         },
         meta={"source": "trajectories.jsonl"},
     )
@@ -98,7 +100,7 @@ def test_all_works_but_what_compares(page: tuple[DirectPage, bool]) -> None:
     values = opened.texts(".rdx-card-line:last-child")
     rounds = rd.round_frame(opened.explorer.batch)
     sizes = rounds["num_tokens"][rounds["sample"] == 0]
-    lengths = [f"{size} tokens" for size in sizes]
+    lengths = [f"{size} words" for size in sizes]
     surprises = [f"surprise {mean}" for mean in ("0.583", "0.917", "1.25")]
     assert values == (surprises if has_engine else lengths)
     texts = opened.node.evaluate(_TEXTS)
@@ -144,7 +146,9 @@ def test_a_trajectory_says_how_it_ended_and_what_failed(
     # The observation after each round is an error.
     assert opened.texts(".rdx-errors > b") == ["3 errors"]
     assert opened.find(".rdx-error-mark").count() == 3
-    assert opened.text(".rdx-errors > button") == "round 0: Error: no such action"
+    assert opened.text(".rdx-errors > button") == "round 0: lost"
+    lines = opened.texts(".rdx-round-head ~ .rdx-failed")
+    assert [line for line in lines if "lost" in line] == ["error lost"]
     opened.find(".rdx-errors > button").last.click()
     expect(opened.find(".rdx-card[aria-current='true'] b")).to_have_text("2")
 

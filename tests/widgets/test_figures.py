@@ -80,6 +80,14 @@ def test_the_colour_bar_is_in_sight_above_many_rows(window: rd.Batch) -> None:
     assert (bar["y"], bar["yanchor"], bar["yref"]) == (1, "top", "container")
 
 
+def test_figures_of_texts_count_words() -> None:
+    turns = [[("user", "go"), ("assistant", "a b"), ("user", "on"), ("assistant", "c")]]
+    batch = rd.Batch.from_turns(turns * 3, sample_ids=["a", "b", "c"])
+    made = overview_figures(Session({"batch": batch}, {}), "light")
+    texts = [figure.decode() for figure in made.values()]
+    assert all("[word]" in text and "token" not in text for text in texts)
+
+
 def test_lines_of_groups_have_the_axis_of_their_bars(window: rd.Batch) -> None:
     layout = rounds_of({"window": window}, by="role")
     assert layout["yaxis"]["type"] == "log"

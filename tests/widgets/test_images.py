@@ -224,6 +224,7 @@ def point_of(text: str, screenshot: Screenshot | None) -> Point | None:
         ("finished(content='ok')", 'finished "ok"'),
         ("finished()", "finished"),
         ("FAIL", "finished fail"),
+        ("DONE", "finished"),
         ("I give up", "no action"),
         ("", "no action"),
     ],

@@ -341,8 +341,8 @@ def test_without_a_pair_rows_are_by_reward_and_length() -> None:
     assert (looked_at.state.metric, looked_at.state.order) == ("round_length", "reward")
     samples = drawer_list(looked_at, "samples")
     assert column(samples, "sample") == [0, 2, 1]
-    assert column(samples, "tokens") == [2, 1, 3]
+    assert column(samples, "words") == [2, 1, 3]
     assert samples["caption"] == "the highest reward first, then the longest"
     rounds = drawer_list(looked_at, "rounds")
     assert column(rounds, "sample") == [1, 0, 2]
-    assert heads(rounds) == ["sample", "round", "tokens"]
+    assert heads(rounds) == ["sample", "round", "words"]

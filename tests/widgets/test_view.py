@@ -316,7 +316,7 @@ def test_the_table_has_the_rounds_around_the_one_where_it_opens() -> None:
     batch = Batch.from_turns([turns], sample_ids=["a"])
     name, (head, *rows) = opening_rounds(batch, 0, 9)
     assert name == "sample 0 (a)"
-    assert head == ("round", "action", "tokens")  # no pair of log-probs
+    assert head == ("round", "action", "words")  # no pair of log-probs
     shown = [(str(index), f"click ({index}, 1)") for index in range(3, 15)]
     assert [row[:2] for row in rows] == shown
     _, (_, *rows) = opening_rounds(batch, 0, 19)

@@ -4,14 +4,14 @@
 
 /** `onPlace` gets the round that was clicked. */
 function attemptsView({ store, state, trajectory, onPlace }) {
-  const { mates, sample } = trajectory;
+  const { mates, sample, noun } = trajectory;
   const known = new Map(mates.map((mate) => [mate.sample, mate]));
   const own = known.get(sample)?.reward;
   const other = mates.find((mate) => mate.sample !== sample && mate.reward !== own) ?? mates.find((mate) => mate.sample !== sample);
   const shown = [sample, other.sample];
   const heads = shown.map((_, at) => selectField(`attempt ${at + 1}`, (name) => show(at, Number(name))));
   const body = element("div", { class: "rdx-attempts-rounds" });
-  const others = mates.slice(0, MOST_ATTEMPTS).map((mate) => pushButton({ class: "rdx-chip", title: `Show ${attemptName(mate)} at the right` }, () => show(1, mate.sample), rewardOf(mate)));
+  const others = mates.slice(0, MOST_ATTEMPTS).map((mate) => pushButton({ class: "rdx-chip", title: `Show ${attemptName(mate, noun)} at the right` }, () => show(1, mate.sample), rewardOf(mate)));
   const rest = mates.length - others.length;
   const all = element("p", { class: "rdx-all-attempts" }, "reward of each sample", others, rest > 0 && `and ${groupDigits(rest)} more`);
   const node = element("div", { class: "rdx-attempts" }, all, ...heads.map((head) => head.node), body);
@@ -24,7 +24,7 @@ function attemptsView({ store, state, trajectory, onPlace }) {
 
   async function draw() {
     const wanted = [...shown];
-    heads.forEach((head, at) => head.set(mates.map((mate) => [String(mate.sample), attemptName(mate)]), String(shown[at])));
+    heads.forEach((head, at) => head.set(mates.map((mate) => [String(mate.sample), attemptName(mate, noun)]), String(shown[at])));
     const trajectories = await Promise.all(wanted.map((name) => store.trajectory(name, state).catch((error) => ({ missing: [error.message] }))));
     if (isClosed || wanted.some((name, at) => name !== shown[at])) return;
     live.forEach((picture) => picture.free());
@@ -63,8 +63,8 @@ const MOST_ATTEMPTS = 8; // as buttons; the menus have all
 
 const rewardOf = ({ sample, reward }) => `${sample}: ${reward === undefined ? "not recorded" : number(reward)}`;
 
-function attemptName({ sample, reward, num_rounds: rounds, num_tokens: size }) {
-  const facts = [reward !== undefined && `reward ${number(reward)}`, pluralize(rounds, "round"), pluralize(size, "token")];
+function attemptName({ sample, reward, num_rounds: rounds, num_tokens: size }, noun) {
+  const facts = [reward !== undefined && `reward ${number(reward)}`, pluralize(rounds, "round"), pluralize(size, noun)];
   return [`sample ${sample}`, ...facts.filter(Boolean)].join(", ");
 }
 

@@ -140,8 +140,8 @@ function linesOf(text) {
 
 const BAD_VERDICTS = ["broken", "suspicious", "stale"];
 
-function headSizes({ num_samples: samples, num_tokens: tokens }) {
-  const few = tokens < 10_000 ? pluralize(tokens, "token") : `${number(Number((tokens / 1000).toPrecision(3)))}k tokens`;
+function headSizes({ num_samples: samples, num_tokens: tokens, noun }) {
+  const few = tokens < 10_000 ? pluralize(tokens, noun) : `${number(Number((tokens / 1000).toPrecision(3)))}k ${noun}s`;
   return `${pluralize(samples, "sample")} · ${few}`;
 }
 

@@ -5,14 +5,14 @@ const ROUND_HEIGHT = 70; // about, without its tokens, in pixels
 
 /** A round as text, with the observations before it. It has chunks once it is filled;
  * `onFilled` gets it then. */
-function roundAsText({ gaps, tokens }, round, makeSpan, { onObservation, onContext }, onFilled) {
+function roundAsText({ gaps, tokens, noun }, round, makeSpan, { onObservation, onContext }, onFilled) {
   const node = element("section", { class: "rdx-round", "data-round": round.round });
   const part = { round, first: round.first, stop: round.first + round.num_tokens, chunks: [] };
   const make = () => {
     part.chunks = roundChunks(tokens, round, makeSpan);
     const text = element("pre", { class: "rdx-tokens" }, ...part.chunks.map((chunk) => chunk.node));
-    const before = gaps.filter((gap) => gap.before === round.round).map((gap) => gapNode(gap, onObservation));
-    return [...before, contextChip(round, onContext), roundHead(round), ...roundNotes(round), text].filter(isThere);
+    const before = gaps.filter((gap) => gap.before === round.round).map((gap) => gapNode(gap, noun, onObservation));
+    return [...before, contextChip(round, onContext), roundHead(round, noun), ...roundNotes(round), text].filter(isThere);
   };
   const { fill, isFilled } = filledLater(node, ROUND_HEIGHT + textHeight(round.num_tokens), make);
   return Object.assign(part, {
@@ -26,8 +26,8 @@ function roundAsText({ gaps, tokens }, round, makeSpan, { onObservation, onConte
 }
 
 /** What is behind the last round. */
-function endOfText({ rounds, gaps, end }, onObservation) {
-  const last = gaps.filter(({ before }) => before === null).map((gap) => gapNode(gap, onObservation));
+function endOfText({ rounds, gaps, end, noun }, onObservation) {
+  const last = gaps.filter(({ before }) => before === null).map((gap) => gapNode(gap, noun, onObservation));
   return [...last, rounds.length > 0 && end && episodeEnd(end)];
 }
 
@@ -48,7 +48,7 @@ function roundChunks(tokens, round, makeSpan) {
   return parts.flat();
 }
 
-function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mean_abs_diff: mean, costs }) {
+function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mean_abs_diff: mean, costs }, noun) {
   const line = visible(action?.line ?? action?.label ?? "");
   return element(
     "h4",
@@ -56,7 +56,7 @@ function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mea
     element("b", {}, `round ${round}`),
     element("span", { class: "rdx-round-action", title: line }, line),
     costs && element("span", { class: "rdx-costs" }, costs),
-    element("span", { class: "rdx-facts", title: "Generated tokens, and their mean |diff| in nats" }, ...headFacts(size, mean, broken)),
+    element("span", { class: "rdx-facts", title: `Generated ${noun}s, and their mean |diff| in nats` }, ...headFacts(size, noun, mean, broken)),
     pushButton({ class: "rdx-fold", title: "Fold the thought (T: all)", "aria-label": "Thought", "aria-expanded": "true" }, foldThought, "▾"),
   );
 }
@@ -69,8 +69,8 @@ function contextChip({ round, context }, onContext) {
   return element("div", { class: "rdx-context-line" }, pushButton(attributes, () => onContext(round), words));
 }
 
-function headFacts(size, mean, broken, all = size) {
-  const count = all === size ? pluralize(size, "token") : `${groupDigits(size)} of ${groupDigits(all)} kept`;
+function headFacts(size, noun, mean, broken, all = size) {
+  const count = all === size ? pluralize(size, noun) : `${groupDigits(size)} of ${groupDigits(all)} kept`;
   const facts = [(Number.isFinite(mean) || broken > 0) && number(mean), broken && brokenTokens(broken)].filter(Boolean).join(" · ");
   return [count, facts && " · ", facts && element("span", {}, "mean |diff| "), facts];
 }
@@ -89,9 +89,9 @@ function roundNotes({ action, facts = [] }) {
   const text = ({ name, text: value }) => `${visible(name)} ${visible(value)}`;
   const main = facts.filter((fact) => fact.is_main && !fact.is_error);
   const line = main.length > 0 && element("p", { class: "rdx-round-facts", title: facts.map(text).join("\n") }, main.map((fact) => element("span", {}, text(fact))));
-  const errors = facts.filter((fact) => fact.is_error).map((fact) => element("p", { class: "rdx-failed" }, text(fact)));
+  const errors = new Map(facts.filter((fact) => fact.is_error).map((fact) => [fact.text, element("p", { class: "rdx-failed" }, text(fact))]));
   const why = action?.why && element("p", { class: "rdx-failed" }, "no action: ", prose(action.why), action.written && element("q", {}, visible(action.written)));
-  return [line, ...errors, why];
+  return [line, ...errors.values(), why]; // two columns can have one error
 }
 
 /** How the episode ended, as far as the file says. */
@@ -102,10 +102,10 @@ function episodeEnd({ facts, last, outcome }) {
 }
 
 /** An observation: its messages, and a button for its tokens one by one. */
-function gapNode(gap, onObservation) {
+function gapNode(gap, noun, onObservation) {
   const { start, stop, turns = [], rest = [], num_tokens: size } = gap;
   const inside = element("span", { class: "rdx-inside" });
-  const button = pushButton({ class: "rdx-chip", "aria-expanded": "false", title: "Its tokens one by one" }, () => open(), (start < 0 ? "prompt: " : "") + gapLabel(gap));
+  const button = pushButton({ class: "rdx-chip", "aria-expanded": "false", title: `Its ${noun}s one by one` }, () => open(), (start < 0 ? "prompt: " : "") + gapLabel(gap, noun));
   let asked = null;
 
   async function open() {
@@ -118,9 +118,11 @@ function gapNode(gap, onObservation) {
     fill(inside, ...(await asked.then(observedNodes, failed)));
   }
 
-  const cut = rest.length > 0 && element("p", { class: "rdx-cut" }, `… more of ${pluralize(size, "token")} …`);
+  const cut = rest.length > 0 && element("p", { class: "rdx-cut" }, `… more of ${pluralize(size, noun)} …`);
   const label = start < 0 ? "prompt" : "observation";
-  return element("div", { class: "rdx-gap", role: "group", "aria-label": label }, button, turns.map(turnNode), cut, rest.map(turnNode), inside);
+  const isShort = noun === "word" && size < 2; // all of it is in sight
+  if (isShort && !turns.some(({ text, num_images: num }) => text || num)) return null;
+  return element("div", { class: "rdx-gap", role: "group", "aria-label": label }, !isShort && button, turns.map(turnNode), cut, rest.map(turnNode), inside);
 }
 
 const LONG_TURN = [6, 480]; // lines and characters that are shown before a click
@@ -139,8 +141,8 @@ function turnNode({ role, text, num_images: num }) {
 }
 
 // Of the whole observation.
-function gapLabel({ num_tokens: size, num_image_tokens: numImage }) {
-  if (!numImage) return pluralize(size, "observed token");
+function gapLabel({ num_tokens: size, num_image_tokens: numImage }, noun) {
+  if (!numImage) return pluralize(size, `observed ${noun}`);
   const others = size > numImage ? `, ${pluralize(size - numImage, "other")}` : "";
   return pluralize(numImage, "image token") + others;
 }

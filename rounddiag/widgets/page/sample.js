@@ -373,12 +373,12 @@ function rewardRange(mates) {
   return rewards.length ? `: reward ${ends.map(number).join(" to ")}` : "";
 }
 
-function titleOf({ of, partner, sample, sample_id: id, num_tokens: size, rounds }) {
+function titleOf({ of, partner, sample, sample_id: id, num_tokens: size, noun, rounds }) {
   const facts = [
     of ? `Sample ${sample} of ${visible(of)}` : `Sample ${sample}`,
     id && visible(id),
     pluralize(rounds.length, "round"),
-    pluralize(size, "token"),
+    pluralize(size, noun),
     partner && visible(partner),
   ];
   return facts.filter(Boolean).join(" · ");

@@ -130,7 +130,7 @@ function tokenText({ onToken, onObservation, onContext }) {
     const facts = section.querySelector(".rdx-round-head > .rdx-facts");
     if (!facts) return;
     const { size, mean, broken } = keptMean(shown, round, isKept);
-    fill(facts, ...headFacts(size, mean, broken, round.num_tokens));
+    fill(facts, ...headFacts(size, shown.noun, mean, broken, round.num_tokens));
   }
 
   // The thoughts of all rounds.
