@@ -190,8 +190,8 @@ def _judge(
         return _judge_equal(replace(result, findings=findings), view)
     verdict = find_verdict(level, view.usual, findings)
     if level.num_samples == 1 and not any(finding.is_bug for finding in findings):
-        mean = f"its mean |diff| is {level.mean_abs_diff:.2g} nat"
-        reason = f"one sample cannot be compared with others; {mean}"
+        mean = f"a mean |diff| of {level.mean_abs_diff:.2g} nat"
+        reason = f"one sample does not show whether {mean} is noise or a bug"
         return replace(result, reason=reason, findings=findings)
     rest = Level.from_view(left)
     parts = (staleness_share(batch, a, b), describe_consequence(view, findings))
@@ -296,7 +296,7 @@ def _not_measurable(view: View) -> str:
         return str(known["not_measurable"])
     for values, name in ((view.log_prob_a, view.a), (view.log_prob_b, view.b)):
         if len(view) > 1 and (values == values[0]).all() and view.abs_diff.any():
-            return f"every `{name}` log-prob is {values[0]:g}"
+            return f"every `{name}` log-prob is {values[0] + 0:g}"  # not -0
     return ""
 
 

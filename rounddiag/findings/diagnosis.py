@@ -33,7 +33,7 @@ class Diagnosis(Sequence[Finding]):
     rest: The level of what no finding explains.
     checks: The contracts of `rounddiag.check` that were tested, and those that the
         file does not allow to test.
-    reason: Why the mismatch cannot be measured; empty otherwise.
+    reason: Why there is no verdict on the mismatch; empty otherwise.
     caveat: A warning about all numbers, such as that the rounds are unknown; empty if
         none.
     mass: That the mean of exp(old - rollout) is above 1, where it must be 1; else

@@ -162,7 +162,7 @@ def write_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
     if diagnosis.updates:  # equal columns are no bug beside it
         bugs = [finding for finding in bugs if finding.cause != "identical_log_probs"]
     if diagnosis.verdict == "not_measurable":
-        first = f"The mismatch cannot be measured: {diagnosis.reason}."
+        first = f"{capitalize(diagnosis.reason)}."
     elif diagnosis.verdict == "identical":
         is_drift = diagnosis.reference.is_drift
         reason = "no update yet" if is_drift else "true on-policy training"

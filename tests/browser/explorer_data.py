@@ -55,6 +55,7 @@ def sample_of(pieces: list[str], diff: Any = None, **others: Any) -> dict[str, A
     return {
         "sample": 0,
         "num_tokens": size,
+        "noun": "token",
         "name_a": "old",
         "name_b": "rollout",
         "rounds": [round_of(0, pieces, diff)] if size else [],

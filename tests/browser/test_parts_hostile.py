@@ -95,7 +95,9 @@ def hostile(page: PartsPage) -> None:
 
 def head() -> dict[str, Any]:
     chip = {"label": SCRIPT, "value": f"{IMAGE}{'y' * 2000}", "tone": "warn"}
-    sizes = dict.fromkeys(("num_samples", "num_rounds", "num_tokens"), 1)
+    sizes = dict.fromkeys(("num_samples", "num_rounds", "num_tokens"), 1) | {
+        "noun": "token"
+    }
     names = {"name": f"{IMAGE}{'z' * 2000}", "step": 0, "failed": [SCRIPT]}
     return {**names, **sizes, "chips": [chip], "verdict": None}
 
