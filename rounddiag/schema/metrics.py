@@ -154,7 +154,7 @@ METRICS = {
         # Of batches with one engine's log-probs, or none.
         Metric(
             "surprise",
-            "mean surprise, −log-prob by one engine",
+            "mean surprise (−log-prob)",
             unit="nat",
             source_column="surprise",
             of="engine",

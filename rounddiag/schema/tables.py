@@ -90,7 +90,7 @@ TOKENS = TableSchema(
         nat("rollout_log_prob", "log-prob by {sampling_engine}"),
         nat("old_log_prob", "log-prob by {training_engine}"),
         nat("entropy", "entropy of the training engine"),
-        nat("surprise", "−log-prob by one engine"),
+        nat("surprise", "surprise (−log-prob)"),
         count("round_length", "generated tokens of the round", "float32"),
         ColumnSchema("round_seconds", "time of the round", "float32", unit="s"),
         ColumnSchema("round_reward", "reward of the step", "float32"),
