@@ -60,7 +60,7 @@ def table(rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _row(texts: tuple[str, ...]) -> str:
-    name, *others, last = map(_escape, texts)
+    name, *others, last = map(prose, texts)
     cells = [
         f'<th style="{_STYLE} nowrap">{name}</th>',
         *(f'<td style="{_STYLE} normal">{text}</td>' for text in others),
@@ -69,7 +69,8 @@ def _row(texts: tuple[str, ...]) -> str:
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _escape(text: str) -> str:
+def prose(text: str) -> str:
+    """Return a text as HTML, with what stands in backticks as code."""
     return _CODE.sub(r"<code>\1</code>", escape(printable(text)))
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 from plotly.offline import get_plotlyjs
 
 from rounddiag.batch import Batch
+from rounddiag.batch.html import prose
 from rounddiag.core.scores import ScoredAgain
 from rounddiag.export.html import (
     GENERATOR,
@@ -191,7 +192,7 @@ def _words(diagnoses: Mapping[str, Diagnosis]) -> str:
             for finding in diagnosis
         ]
         items = "".join(f"<li>{escape(printable(line))}</li>" for line in lines)
-        text = "<br>\n".join(escape(printable(x)) for x in diagnosis.text.splitlines())
+        text = "<br>\n".join(map(prose, diagnosis.text.splitlines()))
         if len(diagnoses) > 1:
             parts.append(f"<h2>{escape(printable(name))}</h2>\n")
         verdict = f"<strong>{diagnosis.verdict}</strong>: {text}"
@@ -226,7 +227,7 @@ def _verdicts(diagnosis: RunDiagnosis) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    return "".join(f"<p>{escape(printable(line))}</p>" for line in text.splitlines())
+    return "".join(f"<p>{prose(line)}</p>" for line in text.splitlines())
 
 
 def _break_section(run: Run, diagnosis: RunDiagnosis) -> Section:
@@ -248,14 +249,15 @@ def _failed_steps(run: Run) -> str:
     return table_html(frame, "Steps that cannot be read")
 
 
+_LISTS = ("causes", "places", "updates")
+
+
 def _steps(diagnosis: RunDiagnosis) -> str:
-    frame = diagnosis.frame.assign(
-        **{
-            name: diagnosis.frame[name].map("; ".join)
-            for name in ("causes", "places", "updates")
-        },
-        # What to do is said once, at the break.
-        text=[printable(text.split("\n")[0]) for text in diagnosis.frame["text"]],
-    )
+    frame = diagnosis.frame
+    lists = {name: frame[name].map("; ".join) for name in frame if name in _LISTS}
+    empty = [name for name, texts in lists.items() if not texts.any()]
+    # What to do is said once, at the break.
+    text = [printable(text.split("\n")[0]) for text in frame["text"]]
+    frame = frame.assign(**lists, text=text).drop(columns=empty)
     names = {"mean_abs_diff": "mean |diff| [nat]", "text": "diagnosis"}
     return table_html(frame.rename(columns=names), "Diagnosed steps")

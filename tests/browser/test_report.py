@@ -453,6 +453,10 @@ def test_the_table_of_a_run_is_as_wide_as_its_page_and_paper(
         "Noise: mean |diff| is 0.0025 nat, and no place stands out."
     )
     assert r"\n" not in page.locator("main").inner_text()
+    # No step has a cause or a wrong update.
+    heads = table.locator("thead th").all_inner_texts()
+    assert heads == ["step", "verdict", "mean |diff| [nat]", "places", "diagnosis"]
+    assert "`" not in page.locator("main").inner_text()
     page.set_viewport_size({"width": 660, "height": 900})
     page.emulate_media(media="print")
     assert table.evaluate("table => table.scrollWidth <= table.clientWidth")

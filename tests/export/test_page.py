@@ -73,7 +73,7 @@ def test_only_the_scripts_of_the_page_may_run(page: Page) -> None:
 def test_hostile_text_is_in_no_tag(page: Page) -> None:
     assert set(page.tags) == {
         *("html", "head", "meta", "title", "style", "body", "main", "h1", "p"),
-        *("strong", "ol", "script"),
+        *("strong", "code", "ol", "script"),
     }
     assert page.html.count("<script") == 1 + len(page.replies)
     assert "<img" not in page.html
