@@ -19,11 +19,7 @@ from rounddiag.errors import BatchError
 from rounddiag.findings.causes import CAUSES, NEXT_STEP
 from rounddiag.findings.consequence import describe_consequence
 from rounddiag.findings.diagnosis import Diagnosis
-from rounddiag.findings.equal_tokens import (
-    are_identical,
-    describe_equal_start,
-    find_unread,
-)
+from rounddiag.findings.equal_tokens import are_identical, find_unread
 from rounddiag.findings.explanation import Explained, explain, explain_updates
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.kept import find_kept, keep_on
@@ -182,8 +178,7 @@ def _judge(
     if result.reason:
         updates = tuple(_finding(cause, view) for cause in explain_updates(view))
         return replace(result, findings=updates)
-    start = describe_equal_start(batch, a, b)
-    result = replace(result, equal_start=start, mass=describe_mass(view))
+    result = replace(result, mass=describe_mass(view))
     causes, left = explain(view, checks.refuted)
     findings = tuple(_finding(cause, view) for cause in causes)
     if not view.abs_diff.any():

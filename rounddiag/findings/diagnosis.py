@@ -38,10 +38,8 @@ class Diagnosis(Sequence[Finding]):
         none.
     mass: That the mean of exp(old - rollout) is above 1, where it must be 1; else
         empty.
-    equal_start: Where samples are bitwise equal up to a token and then differ; empty if
-        none.
     consequence: What the mismatch does to the update; empty without advantages.
-    sentences: What differs and where; then what else fails, and what is equal.
+    sentences: What differs and where; then what else fails.
     headline: The caveat and the sentences.
     advice: The cause and how it was shown, or what is possible and what tests it.
     """
@@ -57,7 +55,6 @@ class Diagnosis(Sequence[Finding]):
     reason: str = ""
     is_thinned: bool = field(default=False)
     caveat: str = ""
-    equal_start: str = ""
     mass: str = ""
     consequence: str = ""
     sentences: tuple[str, ...] = ()

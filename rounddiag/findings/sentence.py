@@ -156,7 +156,7 @@ def _samples(num: int, total: int) -> str:
 
 
 def write_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Return what differs and where, what else fails, and what is equal."""
+    """Return what differs and where, and what else fails."""
     level = diagnosis.level
     bugs = [finding for finding in diagnosis if finding.is_bug]
     if diagnosis.updates:  # equal columns are no bug beside it
@@ -182,7 +182,7 @@ def write_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
         for check in diagnosis.checks.failed
         if check.name not in said and _is_news(check, diagnosis)
     ]
-    return tuple(filter(None, [*text, diagnosis.equal_start]))
+    return tuple(text)
 
 
 def _is_news(check: Check, diagnosis: Diagnosis) -> bool:
