@@ -68,7 +68,7 @@ def nearest(name: object, known: Iterable[str], otherwise: str) -> str:
     >>> nearest("reward", ["abs_diff", "k3"], "Name one of these.")
     'Name one of these.'
     """
-    close = get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
+    close = get_close_matches(str(name).lower(), known, n=1)
     return f"Did you mean {close[0]!r}?" if close else otherwise
 
 
@@ -86,3 +86,31 @@ class LoadError(RounddiagError):
 
 class OutputError(RounddiagError, OSError):
     """A file cannot be written, or would replace what is not to be lost."""
+
+
+def require_one_of(
+    name: object,
+    known: Iterable[str],
+    *,
+    key: str,
+    advice: str,
+    error: type[RounddiagError] = FrameError,
+) -> None:
+    """Raise an error that lists the known names unless `name` is one of them.
+
+    It suggests the most similar name; without one it gives the advice.
+
+    Examples
+    --------
+    >>> require_one_of("b", ["a"], key="x", advice="Leave it out.")
+    Traceback (most recent call last):
+    ...
+    rounddiag.errors.FrameError: `x`: expected one of ['a']; found 'b'. Leave it out.
+    """
+    if name not in (names := list(known)):
+        raise error.build(
+            key=key,
+            expected=f"one of {names}",
+            found=repr(name),
+            advice=nearest(name, names, advice),
+        )

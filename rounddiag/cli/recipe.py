@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from rounddiag.errors import RounddiagError
-from rounddiag.wording import join_names
+from rounddiag.errors import require_one_of
 
 _SECTION = re.compile(r"^## (\S+)\n\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
@@ -32,13 +31,8 @@ def describe_recipe(name: str | None) -> str:
             f"{known:<{width}}  {_first_sentence(text)}"
             for known, text in recipes.items()
         )
-    if name not in recipes:
-        raise RounddiagError.build(
-            key="recipe",
-            expected=f"one of {join_names(list(recipes), len(recipes), most=99)}",
-            found=repr(name),
-            advice="`rounddiag recipe other` is for any other trainer.",
-        )
+    advice = "`rounddiag recipe other` is for any other trainer."
+    require_one_of(name, recipes, key="recipe", advice=advice)
     return recipes[name]
 
 

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from rounddiag._typing import Array
 from rounddiag.core.measured import Measured
-from rounddiag.errors import FrameError, nearest
+from rounddiag.errors import FrameError, require_one_of
 from rounddiag.figures._parts.canvas import (
     TOP,
     Theme,
@@ -210,13 +210,7 @@ def _check_options(
     """Raise a FrameError for invalid options."""
     chosen = {"metric": (metric, _METRICS), "pooling": (pooling, _POOLINGS)}
     for key, (value, known) in chosen.items():
-        if value not in known:
-            raise FrameError.build(
-                key=key,
-                expected=f"one of {list(known)}",
-                found=repr(value),
-                advice=nearest(value, known, "Leave it out for the default."),
-            )
+        require_one_of(value, known, key=key, advice="Leave it out for the default.")
     match color_range:
         case None:
             return

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from rounddiag._typing import Array
 from rounddiag.core.measured import Measured
-from rounddiag.errors import FrameError
+from rounddiag.errors import require_one_of
 from rounddiag.figures._parts.canvas import Theme, ThemeName, colorize, empty_figure
 from rounddiag.figures._parts.clouds import (
     CLOUD_LAYERS,
@@ -119,7 +119,7 @@ def plot_probabilities(
     >>> rd.plot_probabilities(batch).layout.yaxis.title.text
     'probability by the training engine'
     """
-    _check(axes)
+    require_one_of(axes, _LABELS, key="axes", advice='Leave it out for "probability".')
     inputs = prepare(data, a, b, layers=layers, known=CLOUD_LAYERS, theme=theme)
     tokens = _get_tokens(inputs.data)
     split = split_first(tokens) if by is None else split_by(inputs.data, by)
@@ -148,16 +148,6 @@ def plot_probabilities(
     if axes == "diff":
         _set_ticks(figure, ends[1])
     return figure
-
-
-def _check(axes: str) -> None:
-    if axes not in _LABELS:
-        raise FrameError.build(
-            key="axes",
-            expected=f"one of {[*_LABELS]}",
-            found=repr(axes),
-            advice='Leave it out for "probability".',
-        )
 
 
 def _get_tokens(data: Measured) -> pd.DataFrame:

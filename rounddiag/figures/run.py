@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb, unlabel_rgb
 
 from rounddiag.core.divergence import get_measure
-from rounddiag.errors import FrameError
+from rounddiag.errors import FrameError, require_one_of
 from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import (
     Theme,
@@ -203,13 +203,8 @@ def _get_rows(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the summary, and the means of steps for other panels."""
     for name in panels:
-        if name not in PANELS:
-            raise FrameError.build(
-                key="panels",
-                expected=f"names out of {list(PANELS)}",
-                found=repr(name),
-                advice="Leave it out for the mismatch alone.",
-            )
+        advice = "Leave it out for the mismatch alone."
+        require_one_of(name, PANELS, key="panels", advice=advice)
     if isinstance(run, Run):
         beside = run.step_summary() if panels else pd.DataFrame()
         return run.summary(metric=metric, a=pair.a, b=pair.b), beside

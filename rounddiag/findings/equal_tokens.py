@@ -12,6 +12,9 @@ from rounddiag.findings.finding import Evidence
 from rounddiag.findings.view import View
 from rounddiag.wording import pluralize
 
+# Uncertain tokens before a place that must be equal. A certain token is 0 in both.
+MIN_UNSURE = 8
+
 
 def are_identical(batch: Batch, a: str, b: str) -> bool:
     """Return whether log-probs are finite and equal at every token of the mask."""

@@ -21,6 +21,7 @@ from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS
 from rounddiag.findings.detectors.penalty import differs_at_seen_ids
 from rounddiag.findings.detectors.temperature import follows_log_odds
 from rounddiag.findings.detectors.truncation import lacks_mass
+from rounddiag.findings.equal_tokens import MIN_UNSURE
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.place import Place, find_places
 from rounddiag.findings.sample_sets import (
@@ -34,8 +35,6 @@ from rounddiag.findings.two_kinds import TwoKinds
 from rounddiag.findings.view import View
 
 MAX_FAMILIES = 3
-# Uncertain tokens before a place that must be equal. A certain token is 0 in both.
-_MIN_UNSURE = 8
 # Nats: half a step of bfloat16 at a logit of 32 to 64, of a token and its normaliser.
 _ROUNDING = 0.25
 _ROUNDING_ONLY = frozenset({"low_precision", "batch_shape"})
@@ -368,7 +367,7 @@ def _is_equal_before(view: View, tokens: Array) -> bool:
     at = np.flatnonzero(tokens)[::-1]
     first[view.sample[at]] = view.num_before[at]
     before = view.num_before < first[view.sample]
-    is_enough = int((before & view.uncertain).sum()) >= _MIN_UNSURE
+    is_enough = int((before & view.uncertain).sum()) >= MIN_UNSURE
     return is_enough and not view.abs_diff[before].any()
 
 

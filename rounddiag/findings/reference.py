@@ -10,7 +10,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.errors import FrameError, nearest
+from rounddiag.errors import require_one_of
 
 # Noise follows the probability of a token. Mean |diff| in nats of tokens that are below
 # 0.5, between, and above 0.9 likely: vLLM in bf16 against transformers in float32, a
@@ -275,11 +275,6 @@ def _facts(meta: object, name: str = "") -> Iterator[tuple[str, object]]:
 
 def named_range(kind: str) -> Range:
     """Return the range of a kind."""
-    if kind in REFERENCE:
-        return REFERENCE[kind]
-    raise FrameError.build(
-        key="kind",
-        expected=f"one of {sorted(REFERENCE)}",
-        found=repr(kind),
-        advice=nearest(kind, REFERENCE, "Name one of these, or add it to REFERENCE."),
-    )
+    advice = "Name one of these, or add it to REFERENCE."
+    require_one_of(kind, sorted(REFERENCE), key="kind", advice=advice)
+    return REFERENCE[kind]

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.errors import LoadError, nearest
+from rounddiag.errors import LoadError, require_one_of
 from rounddiag.loaders.open import load
 
 DemoName = Literal[
@@ -71,14 +71,9 @@ def demo(name: DemoName = "image_window") -> Batch:
     >>> rd.diagnose(rd.demo("healthy")).verdict
     'healthy'
     """
-    situation = DEMOS.get(name)
-    if situation is None:
-        raise LoadError.build(
-            key="name",
-            expected=f"one of {', '.join(DEMOS)}",
-            found=repr(name),
-            advice=nearest(name, DEMOS, "`rounddiag demo` lists them."),
-        )
+    advice = "`rounddiag demo` lists them."
+    require_one_of(name, DEMOS, key="name", advice=advice, error=LoadError)
+    situation = DEMOS[name]
     batch = load(sample_path(situation.file), sample_by=situation.sample_by)
     if situation.edit is None:
         return batch

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from rounddiag.errors import RounddiagError
+from rounddiag.errors import RounddiagError, require_one_of
 
 RunEngine: TypeAlias = Literal["local", "ray"]
 Item = TypeVar("Item")
@@ -19,13 +19,8 @@ _MAX_TASKS = 256  # submitted at once; waiting for one of them looks at all
 
 def check_engine(engine: str) -> None:
     """Raise a RounddiagError for an unknown engine, or where Ray is missing."""
-    if engine not in ("local", "ray"):
-        raise RounddiagError.build(
-            key="engine",
-            expected='"local" or "ray"',
-            found=repr(engine),
-            advice="Leave it out to use this process.",
-        )
+    advice = "Leave it out to use this process."
+    require_one_of(engine, ("local", "ray"), key="engine", advice=advice)
     if engine == "ray":
         _import_ray()
 

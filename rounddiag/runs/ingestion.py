@@ -18,7 +18,7 @@ from rounddiag.capture.options import (
     remove_stale_files,
 )
 from rounddiag.capture.step_file import save_in
-from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.errors import LoadError, require_one_of
 from rounddiag.loaders.output import FileKind, refusal
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.metadata import Footer
@@ -115,13 +115,7 @@ def ingest(
     (1584,)
     """
     check_engine(engine)
-    if images not in _IMAGES:
-        raise RounddiagError.build(
-            key="images",
-            expected=f"one of {list(_IMAGES)}",
-            found=repr(images),
-            advice="Leave it out for thumbnails.",
-        )
+    require_one_of(images, _IMAGES, key="images", advice="Leave it out for thumbnails.")
     target = absolute_folder(out)
     make_capture_folder(target)
     remove_stale_files(target)

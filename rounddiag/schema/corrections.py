@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 
-from rounddiag.errors import FrameError, nearest
+from rounddiag.errors import FrameError, require_one_of
 
 # Of the mismatch (a / b, by default old / rollout); of the update (current / old); the
 # whole one (current / rollout; that of the mismatch where `current` is unknown).
@@ -409,14 +409,9 @@ def find_correction(name: str | Correction) -> Correction:
     """
     if isinstance(name, Correction):
         return name
-    if name in CORRECTIONS:
-        return CORRECTIONS[name]
-    raise FrameError.build(
-        key="names",
-        expected=f"corrections out of {[*CORRECTIONS]}",
-        found=repr(name),
-        advice=nearest(name, CORRECTIONS, "Name one of these, or pass a Correction."),
-    )
+    advice = "Name one of these, or pass a Correction."
+    require_one_of(name, CORRECTIONS, key="names", advice=advice)
+    return CORRECTIONS[name]
 
 
 def weight_column(correction: Correction) -> str:

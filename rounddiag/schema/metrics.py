@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rounddiag.errors import FrameError, nearest
+from rounddiag.errors import require_one_of
 from rounddiag.schema.columns import ColumnSchema
 
 
@@ -236,14 +236,8 @@ def metric_name(name: str) -> str:
     """Return the metric for its own name or for its mean's column."""
     if name in [*_METRIC_BY_COLUMN]:
         return _METRIC_BY_COLUMN[name]
-    if name in [*METRICS]:
-        return name
-    raise FrameError.build(
-        key="metric",
-        expected=f"one of {sorted(METRICS)}",
-        found=repr(name),
-        advice=nearest(name, METRICS, "Name one of these."),
-    )
+    require_one_of(name, sorted(METRICS), key="metric", advice="Name one of these.")
+    return name
 
 
 def mean_column(name: str) -> str:

@@ -14,7 +14,7 @@ from rounddiag.batch import Batch
 from rounddiag.columns import Column
 from rounddiag.core import sample_frame
 from rounddiag.core.measured import Measured, number_values, unfit_column
-from rounddiag.errors import FrameError
+from rounddiag.errors import FrameError, require_one_of
 from rounddiag.schema import SUMMARY
 
 _MAX_VALUES = 100
@@ -99,13 +99,8 @@ def lacking_error(*, option: str, value: str, expected: str, found: str) -> Fram
 
 def _check(name: str, known: Iterable[object]) -> None:
     offered = [str(column) for column in known if column not in _TAKEN]
-    if name not in offered:
-        raise FrameError.build(
-            key="by",
-            expected=f"one of {offered}",
-            found=repr(name),
-            advice="Name a column of samples or of rounds.",
-        )
+    advice = "Name a column of samples or of rounds."
+    require_one_of(name, offered, key="by", advice=advice)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.errors import FrameError
+from rounddiag.errors import FrameError, require_one_of
 from rounddiag.schema import IS_REWRITTEN
 from rounddiag.stats.cells import aggregate_rounds, extremes
 from rounddiag.wording import join_names
@@ -125,13 +125,8 @@ def order_rows(
             return _select_listed(samples, chosen)
     columns = {"worst": metric, "rounds": "num_rounds", "group": "group_id"}
     column = columns.get(order, order)
-    if order not in get_args(Order):
-        raise FrameError.build(
-            key="order",
-            expected=f"one of {list(get_args(Order))}",
-            found=repr(order),
-            advice="Leave it out for the order of the batch.",
-        )
+    advice = "Leave it out for the order of the batch."
+    require_one_of(order, get_args(Order), key="order", advice=advice)
     if column not in samples:
         raise FrameError.build(
             key="order",

@@ -10,7 +10,7 @@ import pandas as pd
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.core.divergence import get_measure
-from rounddiag.errors import FrameError
+from rounddiag.errors import require_one_of
 from rounddiag.schema import PLACES
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import (
@@ -127,13 +127,8 @@ def _first_positions(batch: Batch, rounds: pd.DataFrame, along: Along) -> Array:
 
 def check_along(along: str) -> None:
     """Raise a FrameError unless positions can be counted this way."""
-    if along not in PLACES:
-        raise FrameError.build(
-            key="along",
-            expected=f"one of {list(PLACES)}",
-            found=repr(along),
-            advice="Choose what tokens are counted from.",
-        )
+    advice = "Choose what tokens are counted from."
+    require_one_of(along, PLACES, key="along", advice=advice)
 
 
 def _prompt_lengths(batch: Batch) -> Array:

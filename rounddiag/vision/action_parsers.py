@@ -16,7 +16,7 @@ from rounddiag.action_grammar import (
     tool_call_fault,
     xml_calls,
 )
-from rounddiag.errors import FrameError
+from rounddiag.errors import FrameError, require_one_of
 from rounddiag.vision.actions import (
     NAMES,
     POINTS,
@@ -192,13 +192,8 @@ def parse_actions(
     # Registered parsers come first, and replace built-in ones of the same name.
     known = _REGISTERED | _BUILT_IN | _REGISTERED
     for name in known if parsers is None else parsers:
-        if name not in known:
-            raise FrameError.build(
-                key="parsers",
-                expected=f"names out of {list(known)}",
-                found=repr(name),
-                advice="Register it with `register_parser`.",
-            )
+        advice = "Register it with `register_parser`."
+        require_one_of(name, known, key="parsers", advice=advice)
         actions = list(known[name](answer))
         if actions:
             return [_with_coordinates(action, coordinates) for action in actions]
@@ -292,13 +287,10 @@ def _check(text: object, coordinates: object) -> None:
             found=f"{text!r:.80}",
             advice="Join its pieces, the column `text` of `rounddiag.token_frame`.",
         )
-    if coordinates not in (None, *get_args(Coordinates)):
-        raise FrameError.build(
-            key="coordinates",
-            expected=f"one of {[*get_args(Coordinates)]}",
-            found=repr(coordinates),
-            advice="Leave it out for what the grammar says.",
-        )
+    if coordinates is not None:
+        advice = "Leave it out for what the grammar says."
+        known = get_args(Coordinates)
+        require_one_of(coordinates, known, key="coordinates", advice=advice)
 
 
 def _without_open_thought(text: str) -> str:

@@ -94,9 +94,9 @@ def test_an_unknown_layer_is_an_error(name: str) -> None:
 @pytest.mark.parametrize("name", OF_METRICS)
 def test_an_unknown_metric_is_an_error(name: str) -> None:
     message = (
-        f"`metric`: expected one of {sorted(METRICS)}; found 'kl'. Did you mean 'k3'?"
+        f"`metric`: expected one of {sorted(METRICS)}; found 'k_3'. Did you mean 'k3'?"
     )
-    fails(message, f"plot_{name}", hand_batch(), metric="kl")
+    fails(message, f"plot_{name}", hand_batch(), metric="k_3")
 
 
 @pytest.mark.parametrize("name", [name for name in PLOTS if name != "plot_compare"])

@@ -207,7 +207,7 @@ def test_however_many_tokens_the_figure_stays_small(axes: str) -> None:
 def test_unknown_axes_are_refused() -> None:
     message = (
         "`axes`: expected one of ['probability', 'log_prob', 'diff']; found 'prob'."
-        ' Leave it out for "probability".'
+        " Did you mean 'log_prob'?"
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         plot_probabilities(hand_batch(), axes="prob")  # type: ignore[arg-type]

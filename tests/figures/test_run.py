@@ -203,7 +203,7 @@ def test_a_run_of_one_step_and_of_no_tokens(tmp_path: Path) -> None:
         ({"metric": "kl"}, "`metric`: expected one of"),
         ({"rounds": [7]}, "`rounds`: expected 1 to 8 rounds from 0 to 2; found [7]"),
         ({"rounds": []}, "`rounds`: expected 1 to 8 rounds from 0 to 2; found []"),
-        ({"panels": ["loss"]}, "`panels`: expected names out of"),
+        ({"panels": ["loss"]}, "`panels`: expected one of"),
         ({"panels": ["reward"]}, "`panels`: expected a Run"),
         ({"kind": "huge"}, "`kind`: expected one of"),
         ({"layers": {"violin": True}}, "`layers`: expected names out of"),

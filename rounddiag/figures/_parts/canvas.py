@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb, sample_colorscale
 
-from rounddiag.errors import FrameError
+from rounddiag.errors import require_one_of
 from rounddiag.figures._parts.display import (
     is_in_jupyter,
     page_style,
@@ -120,13 +120,8 @@ def theme_of(name: ThemeName | None) -> Theme:
     """Return the theme of this name, or the one set by `use_theme`."""
     if name is None:
         return _default[0]
-    if name not in _THEMES:
-        raise FrameError.build(
-            key="theme",
-            expected=f"one of {sorted(_THEMES)}",
-            found=repr(name),
-            advice="Leave it out for the default of `rounddiag.figures.use_theme`.",
-        )
+    advice = "Leave it out for the default of `rounddiag.figures.use_theme`."
+    require_one_of(name, sorted(_THEMES), key="theme", advice=advice)
     return _THEMES[name]
 
 
