@@ -17,10 +17,16 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.columns.predicates import Condition
 from rounddiag.findings.causes import CAUSES, FAMILIES, Candidate
-from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS
+from rounddiag.findings.conditions import (
+    CACHES,
+    PACKS,
+    VERSIONS,
+    WORKERS,
+    read_roles,
+)
 from rounddiag.findings.detectors.penalty import differs_at_seen_ids
 from rounddiag.findings.detectors.temperature import follows_log_odds
-from rounddiag.findings.detectors.truncation import lacks_mass
+from rounddiag.findings.detectors.truncation import lacks_mass, missing_mass
 from rounddiag.findings.equal_tokens import MIN_UNSURE
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.place import Place, find_places
@@ -80,6 +86,8 @@ _FACTS = (
     ("numerics", re.compile(r"fp8|nvfp4|int8"), "weights of few bits"),
     ("weights", re.compile(r"lora|adapter"), "a LoRA"),
 )
+# Roles of the tokens of actions.
+_ACTION = frozenset({"action", "coordinates", "typed text", "syntax"})
 _OFF = frozenset({"", "0", "none", "null", "false", "off", "no", "disabled"})
 
 
@@ -93,7 +101,7 @@ class Spot:
         or weight `version`, with a `cached` prefix, of a `pack`, a `block` (a run of
         rows, every n-th, whole groups), other `samples`; from a round (`rounds`), a
         token (`steps`) or a token of their `own` on, or up to a round (`early`); the
-        `first` or `last` tokens of rounds; some `content`.
+        `first` or `last` tokens of rounds; some `content`, such as `special` tokens.
     columns: What the place follows, or its samples have in common, by whether that is a
         worker, version, cache or pack.
     is_everywhere: Whether the tokens outside differ more than is usual too.
@@ -103,6 +111,7 @@ class Spot:
     num_rounds: The largest number of rounds of a sample.
     mean_abs_diff: In nats, of uncertain tokens.
     is_equal_before: Whether all tokens of its samples before it are bitwise equal.
+    misses_mass: Whether `a` gives the tokens of the batch less mass than it should.
     facts: What the facts of the run speak for, by family.
     impossible: Causes that a check, a relation or a record refutes.
     """
@@ -116,6 +125,7 @@ class Spot:
     num_rounds: int
     mean_abs_diff: float
     is_equal_before: bool
+    misses_mass: bool
     facts: Mapping[str, str]
     impossible: frozenset[str]
 
@@ -129,8 +139,10 @@ class Spot:
     ) -> Spot:
         """Read where a place is, or all tokens where none was found."""
         conditions = place.conditions if isinstance(place, Place) else ()
-        scopes = _scopes(conditions)
-        if isinstance(place, TwoKinds):
+        scopes: frozenset[str] = frozenset()
+        if isinstance(place, Place):
+            scopes = _scopes(conditions, _roles(view, place.over))
+        elif isinstance(place, TwoKinds):
             scopes = _scopes_of_kinds(place)
         others = ~np.logical_or.reduce([tokens, *(p.tokens for p in find_places(view))])
         inside = view.uncertain & (tokens if place else True)
@@ -149,6 +161,7 @@ class Spot:
             num_rounds=int(view.round.max(initial=0)) + 1,
             mean_abs_diff=float(size.mean()) if len(size) else 0.0,
             is_equal_before=_is_equal_before(view, tokens),
+            misses_mass=missing_mass(view) is not None,
             facts=_read_facts(view),
             impossible=frozenset({*refuted, *_refuted(view)}),
         )
@@ -236,6 +249,11 @@ _ENDS = {
         ("mask", "it is where rounds begin"),
     ),
     "last": (("mask", "it is where rounds end"), ("ids", "the template follows it")),
+    "special": (
+        ("ids", "the template writes these tokens"),
+        ("mask", "the template writes these tokens"),
+        ("sampling", "a sampler's settings can forbid these tokens"),
+    ),
 }
 
 
@@ -300,6 +318,8 @@ def _clues_of_samples(spot: Spot) -> Iterator[tuple[str, str]]:
 
 def _clues_of_all(spot: Spot) -> Iterator[tuple[str, str]]:
     """Yield what may differ at all tokens."""
+    if spot.misses_mass:
+        yield "sampling", "hardly any diff is above 0"
     yield "weights", "no part is spared"
     if spot.is_small:
         yield "numerics", f"{spot.mean_abs_diff:.2g} nat is within reach of rounding"
@@ -311,17 +331,30 @@ def _clues_of_all(spot: Spot) -> Iterator[tuple[str, str]]:
     yield "sampling", "its size follows the log-probs"
 
 
-def _scopes(conditions: Collection[Condition]) -> frozenset[str]:
-    """Return what a place is about.
+def _scopes(conditions: Collection[Condition], roles: set[str]) -> frozenset[str]:
+    """Return what a place is about, the tokens of which have these roles.
 
-    Ends and starts say more than the samples, rounds or contents that have them.
+    Ends and starts say more than the samples, rounds or contents that have them. The
+    last tokens of rounds are no end where only actions differ.
     """
     scopes = frozenset(map(_scope, conditions))
-    if "last" in scopes:
+    if scopes == {"content"} and roles == {"special"}:
+        return frozenset({"special"})
+    if "last" in scopes and not set() < roles <= _ACTION:
         return frozenset({"last"})
+    scopes = frozenset("content" if scope == "last" else scope for scope in scopes)
     if "early" in scopes:
         scopes -= {"first"}
     return scopes - {"content"} or scopes
+
+
+def _roles(view: View, tokens: Array) -> set[str]:
+    """Return the roles of some tokens; empty where roles are not known."""
+    known = read_roles(view)
+    if known is None:
+        return set()
+    names, codes = known
+    return {names[code] for code in np.unique(codes[tokens])}
 
 
 def _scopes_of_kinds(kinds: TwoKinds) -> frozenset[str]:

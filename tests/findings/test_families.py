@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 import rounddiag as rd
 from rounddiag.findings import CAUSES, FAMILIES, Finding
@@ -65,6 +68,44 @@ def test_first_rounds_follow_an_update_or_the_prompt() -> None:
     assert [*finding.families] == ["ids", "positions", "weights"]
     causes = {c.cause for c in finding.candidates if c.family == "weights"}
     assert causes == {"stale_cache", "mixed_weights"}
+
+
+def with_roles(lower: Callable[[pd.DataFrame], Any]) -> Finding:
+    """Return the first finding of a sound batch, `old` of which is lowered."""
+    batch = rd.load("sample_data/healthy.parquet")
+    assert batch.old_log_probs is not None
+    tokens = rd.token_frame(batch, ["role", "position"])
+    at = tokens[lower(tokens)]
+    old = batch.old_log_probs.clone()
+    size = np.random.default_rng(0).exponential(2.0, len(at))
+    offsets = batch.offsets.numpy()[at["sample"]]
+    old[offsets + at["position"].to_numpy()] -= torch.from_numpy(size).float()
+    return rd.diagnose(replace(batch, old_log_probs=old))[0]
+
+
+def test_special_tokens_are_those_of_a_template_or_a_mask() -> None:
+    finding = with_roles(lambda tokens: tokens["role"] == "special")
+    assert {*finding.families} == {"ids", "mask"}
+
+
+def test_actions_at_the_end_of_rounds_are_no_end_of_a_template() -> None:
+    actions = ("action", "coordinates", "typed text", "syntax")
+    finding = with_roles(
+        lambda tokens: tokens["role"].isin(actions) & (tokens["round"] >= 2)
+    )
+    assert [*finding.families] == ["ids", "context", "positions"]
+
+
+def test_missing_mass_is_of_the_sampler_s_settings_though_images_may_be_missing() -> (
+    None
+):
+    parts = arrays()
+    noise = np.random.default_rng(0).normal(0, 0.07, parts["old"].shape)
+    parts["old"] = np.minimum(parts["old"], -1.0)
+    parts["rollout"] = parts["old"] + 0.1 + noise
+    finding = rd.diagnose(made(parts, round_columns=images(1)))[0]
+    assert finding.cause == "unknown"
+    assert "sampling" in finding.families
 
 
 def test_one_worker_is_that_of_its_column_and_inputs_are_struck() -> None:
