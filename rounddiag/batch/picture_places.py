@@ -63,8 +63,7 @@ def _round_starts(batch: Batch, sample: int) -> Array:
     rounds = batch.rounds
     ends = rounds.sample.new_tensor([sample, sample + 1])
     first, last = torch.searchsorted(rounds.sample, ends).tolist()
-    starts: Array = (rounds.start[first:last] - batch.offsets[sample]).numpy()
-    return starts
+    return (rounds.start[first:last] - batch.offsets[sample]).numpy()
 
 
 def with_places(

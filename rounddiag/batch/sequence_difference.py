@@ -191,5 +191,4 @@ def index_of(ranges: Array) -> Array:
     """
     sizes = ranges[:, 1] - ranges[:, 0]
     before = np.cumsum(sizes) - sizes
-    index: Array = np.arange(sizes.sum()) + np.repeat(ranges[:, 0] - before, sizes)
-    return index
+    return np.arange(sizes.sum()) + np.repeat(ranges[:, 0] - before, sizes)

@@ -163,8 +163,7 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
             found=f"a {type(facts).__name__}",
             advice="Give each fact a name.",
         )
-    copy: dict[str, Any] = json.loads(to_json("facts", dict(facts)))
-    return copy
+    return json.loads(to_json("facts", dict(facts)))
 
 
 @cache

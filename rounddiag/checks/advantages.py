@@ -186,8 +186,7 @@ def _deviations(samples: GroupedSamples) -> Array:
     mean = np.bincount(samples.group, samples.reward) / num
     is_alone = num[samples.group] == 1
     mean_of_sample = np.where(is_alone, samples.reward.mean(), mean[samples.group])
-    deviations: Array = np.abs(samples.reward - mean_of_sample)
-    return deviations
+    return np.abs(samples.reward - mean_of_sample)
 
 
 NO_OUTLIER = _UPDATE(
@@ -403,8 +402,7 @@ def _is_balanced(batch: Batch, samples: GroupedSamples, weight: Array) -> Array:
         for values in (advantages, np.abs(advantages))
     )
     limit = np.bincount(samples.group) * _precision(batch) * sizes
-    balanced: Array = np.abs(sums) <= limit
-    return balanced
+    return np.abs(sums) <= limit
 
 
 NO_GRADIENT = Contract(

@@ -57,8 +57,7 @@ class Rewards:
         """
         largest = np.zeros(len(np.bincount(self.group)))
         np.maximum.at(largest, self.group, np.abs(self.reward))
-        bound: Array = (self.size + 1) * _U * largest[self.group] + _UNDERFLOW
-        return bound
+        return (self.size + 1) * _U * largest[self.group] + _UNDERFLOW
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

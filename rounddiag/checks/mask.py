@@ -40,8 +40,7 @@ def _covers_template(batch: Batch) -> Fault | None:
 def find_unwritten(written: Written) -> Array:
     """Return the tokens that stand where observations or a template do."""
     flags = [find(written) for find in _KINDS if find is not _padding_tails]
-    unwritten: Array = np.logical_or.reduce(flags)
-    return unwritten
+    return np.logical_or.reduce(flags)
 
 
 def _padding_tails(written: Written) -> Array:
@@ -102,8 +101,7 @@ def _never_written(written: Written, tokens: Array) -> Array:
     if not len(known):
         return np.zeros(len(tokens), dtype=bool)
     share = zero / np.bincount(code, minlength=len(known))
-    never: Array = (known[at] == written.token_id[tokens]) & (share[at] > _MANY)
-    return never
+    return (known[at] == written.token_id[tokens]) & (share[at] > _MANY)
 
 
 def _usual_start(written: Written, tokens: Array) -> Array:
@@ -112,8 +110,7 @@ def _usual_start(written: Written, tokens: Array) -> Array:
     if not len(ids):
         return np.zeros(len(tokens), dtype=bool)
     known, counts = np.unique(ids, return_counts=True)
-    same: Array = written.token_id[tokens] == known[counts.argmax()]
-    return same
+    return written.token_id[tokens] == known[counts.argmax()]
 
 
 def _headers(written: Written) -> Array:

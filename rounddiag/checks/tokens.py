@@ -250,8 +250,7 @@ def prompt_lengths(batch: Batch) -> list[int]:
     """Return the length of each prompt."""
     if batch.prompt_offsets is None:
         raise UntestableError(field="prompt_ids")
-    lengths: list[int] = batch.prompt_offsets.diff().tolist()
-    return lengths
+    return batch.prompt_offsets.diff().tolist()
 
 
 def sequence(batch: Batch, sample: int) -> Array:

@@ -75,10 +75,7 @@ class Written:
     @cached_property
     def token_id(self) -> Array:
         """The id of each token; 0 at all of them if ids were left out."""
-        ids: Array = (
-            np.zeros_like(self.flat) if self.ids is None else self.ids[self.flat]
-        )
-        return ids
+        return np.zeros_like(self.flat) if self.ids is None else self.ids[self.flat]
 
     @cached_property
     def follows(self) -> Array:
@@ -90,14 +87,12 @@ class Written:
     @cached_property
     def ends_round(self) -> Array:
         """Whether a token is the last of its round."""
-        ends: Array = np.r_[self.segment[1:] != self.segment[:-1], True][: len(self)]
-        return ends
+        return np.r_[self.segment[1:] != self.segment[:-1], True][: len(self)]
 
     @cached_property
     def ends_sample(self) -> Array:
         """Whether a token is the last of its sample."""
-        ends: Array = np.r_[self.sample[1:] != self.sample[:-1], True][: len(self)]
-        return ends
+        return np.r_[self.sample[1:] != self.sample[:-1], True][: len(self)]
 
     def size_of_end(self, flags: Array) -> Array:
         """Return how many last tokens of the sample all have a flag; else 0.
@@ -111,5 +106,4 @@ class Written:
         last_other = np.maximum.reduceat(np.where(flags, -1, index), begins)
         size = ends - np.maximum(last_other, begins - 1)
         sizes, left = (np.repeat(values, ends - begins + 1) for values in (size, ends))
-        result: Array = np.where(left - index < sizes, sizes, 0)
-        return result
+        return np.where(left - index < sizes, sizes, 0)

@@ -264,7 +264,6 @@ def _levels(run: Run) -> str:
     )
     table.insert(0, "first quarter", first)
     table.insert(1, "last quarter", last)
-    text: str = table.reset_index().to_string(
+    return table.reset_index().to_string(
         index=False, float_format="{:.4g}".format, na_rep="-"
     )
-    return text

@@ -187,8 +187,7 @@ def _rewards(batch: AnyBatch) -> ColumnSource | None:
 
 
 def _of_rounds(batch: AnyBatch, name: str) -> Array:
-    values: Array = getattr(batch.rounds, name).cpu().numpy()
-    return values
+    return getattr(batch.rounds, name).cpu().numpy()
 
 
 def _num_rounds(batch: AnyBatch) -> ColumnSource:

@@ -31,8 +31,7 @@ def means_of_sums(sums: Array, counts: Array) -> Array:
     >>> means_of_sums(np.array([1.0, 0.0]), np.array([4, 0]))
     array([0.25,  nan])
     """
-    means: Array = sums / np.where(counts > 0, counts, np.nan)
-    return means
+    return sums / np.where(counts > 0, counts, np.nan)
 
 
 def run_quantiles(

@@ -101,8 +101,7 @@ def sample_clusters(batch: Batch) -> Array:
     """Return the cluster of each sample, counted from 0: its group, or itself alone."""
     if batch.group_ids is None:
         return np.arange(len(batch))
-    codes: Array = np.unique(np.asarray(batch.group_ids), return_inverse=True)[1]
-    return codes
+    return np.unique(np.asarray(batch.group_ids), return_inverse=True)[1]
 
 
 # Column of the token frame -> per-token field of the batch.
@@ -259,8 +258,7 @@ def token_values(batch: Batch, column: Column) -> Array:
     if column.scope == "token":
         return column.filled
     num = to_numpy(batch.rounds.num_tokens)
-    values: Array = np.repeat(batch.columns.at_rounds(column).filled, num)
-    return values
+    return np.repeat(batch.columns.at_rounds(column).filled, num)
 
 
 def positions(batch: Batch) -> Array:
@@ -274,8 +272,7 @@ def positions(batch: Batch) -> Array:
 def to_numpy(values: Tensor) -> Array:
     """Copy a tensor to the host as an array; bfloat16, not in numpy, as float32."""
     is_bfloat16 = values.dtype == torch.bfloat16
-    array: Array = (values.float() if is_bfloat16 else values).cpu().numpy()
-    return array
+    return (values.float() if is_bfloat16 else values).cpu().numpy()
 
 
 def _importance_weights(batch: Batch) -> Array:

@@ -253,5 +253,4 @@ class _Step:
 
     def norm(self, values: Array) -> Array:
         """Return the norm of A times values."""
-        norm: Array = np.sqrt(self.add(self.square * values, values))
-        return norm
+        return np.sqrt(self.add(self.square * values, values))

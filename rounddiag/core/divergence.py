@@ -44,8 +44,7 @@ def diff(a: Values, b: Values) -> Values:
     >>> diff(torch.tensor([-1.0]), torch.tensor([-1.5]))
     tensor([0.5000])
     """
-    difference: Values = a - b
-    return difference
+    return a - b
 
 
 def k1(difference: Values) -> Values:
@@ -69,8 +68,7 @@ def k2(difference: Values) -> Values:
     >>> k2(torch.tensor([0.5]))
     tensor([0.1250])
     """
-    halved: Values = difference * difference / 2
-    return halved
+    return difference * difference / 2
 
 
 def k3(difference: Tensor) -> Tensor:
@@ -157,8 +155,7 @@ def clamp_log_ratio(log_ratio: Values) -> Values:
     >>> clamp_log_ratio(torch.tensor([-30.0, 1.0]))
     tensor([-20.,   1.])
     """
-    clamped: Values = log_ratio.clip(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND)
-    return clamped
+    return log_ratio.clip(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND)
 
 
 def beyond(difference: Values, threshold: float) -> Values:
@@ -169,8 +166,7 @@ def beyond(difference: Values, threshold: float) -> Values:
     >>> beyond(torch.tensor([0.5, -1.0]), 2.0)
     tensor([False,  True])
     """
-    outside: Values = abs(difference) > math.log(threshold)
-    return outside
+    return abs(difference) > math.log(threshold)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +198,7 @@ def _float64(
 
     def values(column: Array) -> Array:
         wide = torch.from_numpy(column.astype(np.float64))
-        result: Array = definition(wide).double().numpy()
-        return result
+        return definition(wide).double().numpy()
 
     return values
 
@@ -213,8 +208,7 @@ _CLIP = math.log(0.8), math.log(1.2)  # PPO's usual range of the importance rati
 
 def _is_clipped(difference: Array) -> Array:
     low, high = _CLIP
-    outside: Array = (difference < low) | (difference > high)
-    return outside
+    return (difference < low) | (difference > high)
 
 
 def _beyond(threshold: float) -> Callable[[Array], Array]:
@@ -266,8 +260,7 @@ def read_prob_diffs(tokens: pd.DataFrame) -> Array | None:
     None if the frame has neither `prob_diff` nor `rollout_log_prob`.
     """
     if "prob_diff" in tokens:
-        column: Array = tokens["prob_diff"].to_numpy()
-        return column
+        return tokens["prob_diff"].to_numpy()
     if "rollout_log_prob" not in tokens:
         return None
     rollout = tokens["rollout_log_prob"].to_numpy()
@@ -276,5 +269,4 @@ def read_prob_diffs(tokens: pd.DataFrame) -> Array | None:
 
 def compute_prob_diffs(a: Array, b: Array) -> Array:
     """Return the absolute difference of the probabilities of two log-probs."""
-    result: Array = prob_diff(torch.from_numpy(a), torch.from_numpy(b)).numpy()
-    return result
+    return prob_diff(torch.from_numpy(a), torch.from_numpy(b)).numpy()

@@ -139,8 +139,7 @@ def _column(batch: Batch, by: str) -> Array:
                 advice="Save it with the Recorder, or choose another column.",
             )
         return versions.lag(by)
-    column: Array = Measured.of(batch).tokens(by)[by].to_numpy()
-    return column
+    return Measured.of(batch).tokens(by)[by].to_numpy()
 
 
 def _is_of_own_step(batch: Batch) -> bool:

@@ -135,8 +135,7 @@ class Measured:
                 return rounds, diff
             return rounds_of_tokens(self.data), self.data["diff"].to_numpy()
 
-        computed: tuple[pd.DataFrame, Array | None] = self._compute("rounds", compute)
-        return computed
+        return self._compute("rounds", compute)
 
     @property
     def prob_diff(self) -> Array | None:
@@ -147,8 +146,7 @@ class Measured:
                 return prob_diffs(self.data)
             return read_prob_diffs(self.data)
 
-        computed: Array | None = self._compute("prob_diff", compute)
-        return computed
+        return self._compute("prob_diff", compute)
 
     @property
     def sources(self) -> dict[str, Array]:
@@ -175,8 +173,7 @@ class Measured:
             check_columns(self.data, [name])
             made = self.data.columns.made(name)
             assert made is not None  # noqa: S101 as checked
-            values: Array = token_values(self.data, made)
-            return values
+            return token_values(self.data, made)
         TOKENS.require(self.data.columns, name)
         return self.data[name].to_numpy()
 
@@ -221,8 +218,7 @@ class Measured:
     @property
     def clusters(self) -> Array:
         """The cluster of each sample, counted from 0: its group, or itself alone."""
-        clusters: Array = self._compute("clusters", self._number_clusters)
-        return clusters
+        return self._compute("clusters", self._number_clusters)
 
     def _number_clusters(self) -> Array:
         if isinstance(self.data, Batch):
@@ -245,8 +241,7 @@ class Measured:
         if "group_id" not in self.data:
             return None
         num = rounds["num_tokens"].to_numpy()
-        names: Array = self.data["group_id"].to_numpy()[np.cumsum(num) - num]
-        return names
+        return self.data["group_id"].to_numpy()[np.cumsum(num) - num]
 
     @property
     def stored_totals(self) -> list[dict[str, Any]]:

@@ -175,8 +175,7 @@ def as_numpy(values: Tensor) -> Array:
     """View a tensor as an array; half precision becomes float32."""
     if values.dtype in (torch.bfloat16, torch.float16):
         values = values.float()
-    array: Array = values.detach().numpy()
-    return array
+    return values.detach().numpy()
 
 
 def _pieces(start: Array, num: Array) -> tuple[Array, Array, Array]:
@@ -261,8 +260,7 @@ def _run_sums(values: Array, begins: Array) -> Array:
     """Sum the runs that start at `begins`; runs of one token are their own sums."""
     if len(values) == len(begins):
         return values
-    sums: Array = np.add.reduceat(values, begins)
-    return sums
+    return np.add.reduceat(values, begins)
 
 
 def torch_totals(
@@ -298,8 +296,7 @@ def _torch_diffs(rounds: Rounds, a: Tensor, b: Tensor) -> Tensor:
 
 def torch_pack(rounds: Rounds, values: Tensor) -> Array:
     """Copy the values of the generated tokens, in order, concatenated."""
-    array: Array = _as_float(values)[_index(rounds)].cpu().numpy()
-    return array
+    return _as_float(values)[_index(rounds)].cpu().numpy()
 
 
 def _as_float(values: Tensor) -> Tensor:

@@ -102,13 +102,11 @@ class Versions:
         of_samples = np.full(num_samples, np.inf if is_oldest else -np.inf)
         reduce = np.minimum if is_oldest else np.maximum
         reduce.at(of_samples, self.sample, self.low if is_oldest else self.high)
-        lag: Array = self.trainer - of_samples[self.sample]
-        return lag
+        return self.trainer - of_samples[self.sample]
 
 
 def _numbers(column: pd.Series[Any]) -> Array:
     import pandas as pd
 
     values = pd.to_numeric(column, errors="coerce")
-    numbers: Array = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    return numbers
+    return values.to_numpy(dtype=np.float64, na_value=np.nan)

@@ -126,8 +126,7 @@ class Ratios:
     @cached_property
     def whole(self) -> Array:
         """The whole ratio of each token, of a log ratio clamped to 20 nats."""
-        ratio: Array = np.exp(clamp_log_ratio(self.log_ratios["whole"]))
-        return ratio
+        return np.exp(clamp_log_ratio(self.log_ratios["whole"]))
 
     @np.errstate(invalid="ignore", over="ignore", divide="ignore")
     def weigh(self, correction: Correction) -> Weighed:
@@ -172,8 +171,7 @@ class Ratios:
     @cached_property
     def starts(self) -> Array:
         """The first token of each of these samples."""
-        starts: Array = np.cumsum(self.num_tokens) - self.num_tokens
-        return starts
+        return np.cumsum(self.num_tokens) - self.num_tokens
 
     def _spread(self, values: Array) -> Array:
         """Give the tokens the values of their samples; values of tokens stay."""
@@ -246,8 +244,7 @@ class Ratios:
         if quantity in ("k1", "k2", "k3"):
             clamped = clamp_log_ratio(self.log_ratios[name])
             k3 = np.expm1(clamped) - clamped if quantity == "k3" else clamped
-            estimate: Array = {"k1": -clamped, "k2": k2(clamped)}.get(quantity, k3)
-            return estimate
+            return {"k1": -clamped, "k2": k2(clamped)}.get(quantity, k3)
         pair = self.pairs[name]
         log_p, log_q = (
             pack_tokens(pair, score)[self.in_loss].astype(np.float64)
@@ -255,11 +252,9 @@ class Ratios:
         )
         p, q = np.exp(log_p), np.exp(log_q)
         if quantity == "prob_diff":
-            apart: Array = np.abs(p - q)
-            return apart
+            return np.abs(p - q)
         rest = np.log((1 - q + _KL_EDGE) / (1 - p + _KL_EDGE))
-        kl: Array = q * (log_q - log_p) + (1 - q) * rest
-        return kl
+        return q * (log_q - log_p) + (1 - q) * rest
 
 
 def _is_inside(values: Array, low: float, high: float) -> Array:

@@ -156,8 +156,7 @@ def _worst_first(tokens: pd.DataFrame) -> Array:
     means = size[np.isfinite(size)].groupby(tokens["round"]).mean()
     every = means.reindex(tokens["round"].unique())
     order = every.sort_values(ascending=False, kind="stable", na_position="last")
-    rounds: Array = order.index.to_numpy()
-    return rounds
+    return order.index.to_numpy()
 
 
 def chip(num_tokens: int) -> str:

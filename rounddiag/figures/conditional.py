@@ -214,8 +214,7 @@ def _add_group(
 
 def _places(means: pd.DataFrame) -> Array:
     """Return the middle of each bin; edges are integers on the axis."""
-    bins: Array = np.searchsorted(PROB_EDGES, means["prob_low"]) + 0.5
-    return bins
+    return np.searchsorted(PROB_EDGES, means["prob_low"]) + 0.5
 
 
 def _add_rounds(figure: go.Figure, rounds: pd.DataFrame, inputs: PlotInputs) -> None:

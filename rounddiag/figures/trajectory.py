@@ -100,8 +100,7 @@ class TokenScene:
         gap = max(1, round(share * len(self.tokens)))
         size = np.diff(self.starts, append=len(self.tokens))
         gaps = gap * np.repeat(np.arange(len(size)), size)
-        places: Array = np.arange(len(self.tokens)) + gaps
-        return places
+        return np.arange(len(self.tokens)) + gaps
 
     @cached_property
     def drawn_tokens(self) -> pd.DataFrame:
@@ -111,8 +110,7 @@ class TokenScene:
     @property
     def drawn_values(self) -> Array:
         """The values of the drawn tokens."""
-        values: Array = self.values[self.drawn_tokens.index]
-        return values
+        return self.values[self.drawn_tokens.index]
 
     @property
     def column(self) -> ColumnSchema:
@@ -127,8 +125,7 @@ class TokenScene:
     @property
     def x(self) -> Array:
         """Where the drawn tokens are on the x axis."""
-        places: Array = self.place[self.drawn_tokens.index]
-        return places
+        return self.place[self.drawn_tokens.index]
 
 
 def plot_trajectory(

@@ -131,10 +131,7 @@ def known_diagnosis(
     >>> known_diagnosis(batch) is found
     True
     """
-    diagnosis: Diagnosis | None = find_kept(
-        batch, (_kind_of_pair(a, b), a, b), healthy=None
-    )
-    return diagnosis
+    return find_kept(batch, (_kind_of_pair(a, b), a, b), healthy=None)
 
 
 def _kind_of_pair(a: str, b: str) -> str | None:

@@ -71,8 +71,7 @@ def mean_by_bin(by: Array, values: Array, at: Array) -> Array:
     total = np.bincount(code, weights=values, minlength=len(edges) + 1)
     overall = values.mean() if len(values) else 0.0
     mean = np.where(count > 0, total / np.maximum(count, 1), overall)
-    result: Array = mean[code if at is by else bins(edges, at)]
-    return result
+    return mean[code if at is by else bins(edges, at)]
 
 
 def group_by_bin(codes: Array, num: int) -> list[Array]:

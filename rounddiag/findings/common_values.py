@@ -181,12 +181,10 @@ def overlap_chances(size: int, chosen: int, total: int) -> Array:
     """
 
     def log_choices(size: int, chosen: Array) -> Array:
-        choices: Array = -betaln(size - chosen + 1, chosen + 1) - np.log(size + 1)
-        return choices
+        return -betaln(size - chosen + 1, chosen + 1) - np.log(size + 1)
 
     fewest = max(size + chosen - total, 0)
     shared = np.arange(fewest, min(size, chosen) + 1)
     ways = log_choices(size, shared) + log_choices(total - size, chosen - shared)
     chances = np.exp(ways - log_choices(total, np.array(chosen)))
-    at_least: Array = np.r_[np.ones(fewest), chances[::-1].cumsum()[::-1]]
-    return at_least
+    return np.r_[np.ones(fewest), chances[::-1].cumsum()[::-1]]

@@ -53,8 +53,7 @@ def describe_consequence(view: View, findings: Sequence[Finding]) -> str:
 def _weights(view: View, correction: Correction) -> Array:
     """Return the weight of each token of the view."""
     pair = (None, None) if Pair(view.a, view.b).is_standard else (view.a, view.b)
-    weights: Array = token_weights(view.batch, correction, *pair)[view.order]
-    return weights
+    return token_weights(view.batch, correction, *pair)[view.order]
 
 
 def _describe_touched(view: View, touched: Array, size: Array) -> str:

@@ -42,8 +42,7 @@ def find_excesses(view: View) -> list[Array]:
 
 def _bound_units(units: Array) -> Array:
     """Return units of bins, none far below the others."""
-    bounded: Array = np.maximum(units, max(0.3 * float(np.median(units)), ROUNDING))
-    return bounded
+    return np.maximum(units, max(0.3 * float(np.median(units)), ROUNDING))
 
 
 def usual_size(view: View, outside: Array) -> tuple[Array, Array]:

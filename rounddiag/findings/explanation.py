@@ -361,8 +361,7 @@ def _versions(view: View, name: str) -> Array:
     column = view.batch.columns.of_file(name)
     rows = {"sample": view.sample, "round": view.segment, "token": view.order}
     values = pd.to_numeric(pd.Series(column.filled[rows[column.scope]]), "coerce")
-    numbers: Array = values.to_numpy(np.float64, na_value=np.nan)
-    return numbers
+    return values.to_numpy(np.float64, na_value=np.nan)
 
 
 def _is_described_otherwise(view: View, place: Place, names: Collection[str]) -> bool:

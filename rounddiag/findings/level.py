@@ -49,8 +49,7 @@ class Level:
         """Measure the tokens of a view, once."""
         if "level" not in view.memo:
             view.memo["level"] = cls._measure(view)
-        level: Level = view.memo["level"]
-        return level
+        return view.memo["level"]
 
     @classmethod
     def _measure(cls, view: View) -> Level:
@@ -109,5 +108,4 @@ def log_odds(log_probs: Array) -> Array:
     array([0.      , 1.098612])
     """
     bounded = np.minimum(log_probs, -1e-9)
-    odds: Array = bounded - np.log(-np.expm1(bounded))
-    return odds
+    return bounded - np.log(-np.expm1(bounded))

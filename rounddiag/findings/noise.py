@@ -36,8 +36,7 @@ def fitting_half(view: View, tokens: Array) -> Array:
             break
     else:
         parts, known = view.sample, np.unique(view.sample[tokens])
-    half: Array = np.searchsorted(known, parts) % 2 == 0
-    return half
+    return np.searchsorted(known, parts) % 2 == 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,8 +55,7 @@ class Noise:
     def sound(self) -> Array:
         """Tokens that are left as they are, without those of places: no noise."""
         places = (place.tokens for place in find_places(self.view) if place.is_tested)
-        sound: Array = ~np.logical_or.reduce([~self.unchanged, *places])
-        return sound
+        return ~np.logical_or.reduce([~self.unchanged, *places])
 
     @property
     def is_measured(self) -> bool:

@@ -86,8 +86,7 @@ def _by_owner(view: View, place: Place) -> tuple[Array, Array]:
 
 
 def _log_ratio(total: Array, usual: Array) -> Array:
-    ratio: Array = np.log(np.maximum(total, 1e-9) / np.maximum(usual, 1e-9))
-    return ratio
+    return np.log(np.maximum(total, 1e-9) / np.maximum(usual, 1e-9))
 
 
 def _first_rounds(total: Array, usual: Array, latest: int) -> Array:
@@ -99,5 +98,4 @@ def _first_rounds(total: Array, usual: Array, latest: int) -> Array:
     later = (ratio - ratio[:, :1] > _PART * rise[:, None]) & (usual > 0)
     later[:, 0] = False
     first = np.where(later.any(axis=1), later.argmax(axis=1), latest)
-    result: Array = np.clip(first, 1, latest)
-    return result
+    return np.clip(first, 1, latest)

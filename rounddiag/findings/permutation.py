@@ -410,8 +410,7 @@ def rotate_hits(
     def draw(size: int) -> Array:
         turns = rng.random((size, len(units.group)))
         every = [rotation.largest(turns, tables) for rotation in rotations]
-        largest: Array = np.max(every, axis=0)
-        return largest
+        return np.max(every, axis=0)
 
     return Null(draw, len(units.group))
 
@@ -459,8 +458,7 @@ class UnitSums:
         """Return the scan statistic of sets of units, relative to the spread."""
         whole = float(self.hits.sum()), float(self.expected.sum())
         gain = scan(hits, expected, *whole) / self.spread
-        result: Array = np.where(expected > MOST * whole[1], 0.0, gain)
-        return result
+        return np.where(expected > MOST * whole[1], 0.0, gain)
 
     def largest(self, labels: Labels, hits: Array, expected: Array) -> Array:
         """Return the largest statistic of each row of permuted counts."""
@@ -481,8 +479,7 @@ class UnitSums:
             statistics.append(self.statistic(*sets))
         if has_unions(labels.relations, labels.num_values):
             statistics.append(self.statistic(*best_union(h, e)[:2]))
-        largest: Array = np.hstack(statistics).max(axis=1)
-        return largest
+        return np.hstack(statistics).max(axis=1)
 
 
 def sum_by_unit(cells: Cells, units: Units, trial: Trial, kind: _Kind) -> UnitSums:
@@ -558,5 +555,4 @@ def _best_split(values: Array) -> Array:
     total = (values**2).sum(axis=1)
     explained = (low**2 * (1 / size + 1 / (num - size))).max(axis=1)
     rest = np.maximum(total - explained, 0.0)
-    result: Array = num / 2 * np.log((total + ROUNDING) / (rest + ROUNDING))
-    return result
+    return num / 2 * np.log((total + ROUNDING) / (rest + ROUNDING))

@@ -185,8 +185,7 @@ def find_places(view: View) -> tuple[Place, ...]:
     """Return the places of a view, best first; none with fewer than five clusters."""
     if "found_places" not in view.memo:
         view.memo["found_places"] = tuple(_search(view))
-    known: tuple[Place, ...] = view.memo["found_places"]
-    return known
+    return view.memo["found_places"]
 
 
 def _search(view: View) -> Iterator[Place]:

@@ -100,21 +100,18 @@ class Range:
         """
         usual = self.usual if self.of_mix is None else self.of_mix
         shape = np.array(self.by_probability or (1.0,) * len(SHAPE))
-        sizes: Array = usual * shape[code_probability(log_probs)]
-        return sizes
+        return usual * shape[code_probability(log_probs)]
 
 
 def code_probability(log_probs: Array) -> Array:
     """Return 0 for a token below 0.5 likely, 1 up to 0.9 and 2 above."""
-    codes: Array = np.searchsorted(_EDGES, log_probs)
-    return codes
+    return np.searchsorted(_EDGES, log_probs)
 
 
 def share_by_probability(log_probs: Array) -> Array:
     """Return the shares of tokens below 0.5, up to 0.9 and above 0.9 likely."""
     counts = np.bincount(code_probability(log_probs), minlength=len(SHAPE))
-    shares: Array = counts / max(len(log_probs), 1)
-    return shares
+    return counts / max(len(log_probs), 1)
 
 
 _AS_LIKELY = "for tokens as likely as these"

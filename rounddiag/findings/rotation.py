@@ -131,12 +131,10 @@ class Rotation:
         """Return where hits are among the searched tokens, after parts of a turn."""
         length, begin = self.lengths[self.sample], self.begins[self.sample]
         steps = (turns[..., self.sample] * length).astype(np.int64)
-        rotated: Array = begin + (self.hits - begin + steps) % length
-        return rotated
+        return begin + (self.hits - begin + steps) % length
 
     @cached_property
     def _expected_evenly(self) -> Array:
         """Hits of each cell, if those of each sample are anywhere in it."""
         rate = self.num_hits / np.maximum(self.lengths, 1)
-        expected: Array = self.num_tokens * rate[self.sample_of_cell]
-        return expected
+        return self.num_tokens * rate[self.sample_of_cell]

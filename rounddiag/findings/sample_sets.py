@@ -266,8 +266,7 @@ def _best_set(
 def _log_binom(num: int, chosen: Array) -> Array:
     """Return the logarithm of the number of sets of that size, and of all sizes."""
     sets = special.gammaln(num + 1) - special.gammaln(chosen + 1)
-    result: Array = sets - special.gammaln(num - chosen + 1) + np.log(num)
-    return result
+    return sets - special.gammaln(num - chosen + 1) + np.log(num)
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,8 +129,7 @@ class Cells:
 
     def sums(self, values: Array) -> Array:
         """Return the sum over each cell of a value per token."""
-        result: Array = np.add.reduceat(values.astype(np.float64), self.first)
-        return result
+        return np.add.reduceat(values.astype(np.float64), self.first)
 
 
 def scan(hits: Array, expected: Array, all_hits: float, all_expected: float) -> Array:
@@ -139,8 +138,7 @@ def scan(hits: Array, expected: Array, all_hits: float, all_expected: float) -> 
     rest, rest_expected = all_hits - hits, all_hits - expected
     gain = special.xlogy(hits, hits / np.maximum(expected, 1e-12))
     gain += special.xlogy(rest, rest / np.maximum(rest_expected, 1e-12))
-    result: Array = np.where(hits > expected, gain, 0.0)
-    return result
+    return np.where(hits > expected, gain, 0.0)
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,7 @@ def find_two_kinds(view: View) -> TwoKinds | None:
     """Return the units that differ if the others agree: groups, samples or rounds."""
     if "two_kinds" not in view.memo:
         view.memo["two_kinds"] = _search(view)
-    kinds: TwoKinds | None = view.memo["two_kinds"]
-    return kinds
+    return view.memo["two_kinds"]
 
 
 def _search(view: View) -> TwoKinds | None:

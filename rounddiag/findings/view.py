@@ -178,21 +178,18 @@ class View:
         """Each token's bin of `log_prob_b`; the bins have about as many tokens each."""
         codes = bin_codes(self.log_prob_b)
         is_used = np.bincount(codes) > 0
-        used: Array = (np.cumsum(is_used) - 1).astype(np.uint8)[codes]
-        return used
+        return (np.cumsum(is_used) - 1).astype(np.uint8)[codes]
 
     def of_equally_likely(self, values: Array) -> Array:
         """Return for each token the mean of the values of its bin."""
         mean = np.bincount(self.bin, weights=values) / np.bincount(self.bin)
-        means: Array = mean[self.bin]
-        return means
+        return mean[self.bin]
 
     @cached_property
     def order(self) -> Array:
         """The index of each token among all generated tokens of the batch."""
         num = to_numpy(self.batch.rounds.num_tokens)
-        index: Array = (np.cumsum(num) - num)[self.segment] + self.token
-        return index
+        return (np.cumsum(num) - num)[self.segment] + self.token
 
     @cached_property
     def num_before(self) -> Array:
@@ -202,8 +199,7 @@ class View:
         before = np.cumsum(num) - num
         begins = np.searchsorted(owner, np.arange(self.batch.num_samples))
         begins = np.minimum(begins, max(len(num) - 1, 0))
-        written: Array = (before - before[begins][owner])[self.segment] + self.token
-        return written
+        return (before - before[begins][owner])[self.segment] + self.token
 
     @cached_property
     def uncertain(self) -> Array:

@@ -130,8 +130,7 @@ def data_start(stream: SpanReader, entry: zipfile.ZipInfo) -> int:
     if len(header) < 30 or header[:4] != b"PK\x03\x04":  # noqa: PLR2004 its fixed part
         raise damage_error(found=f"no zip entry where {entry.filename!r:.60} should be")
     name, extra = struct.unpack("<HH", header[26:30])
-    start: int = entry.header_offset + len(header) + name + extra
-    return start
+    return entry.header_offset + len(header) + name + extra
 
 
 def _read_legacy(span: Span, stream: SpanReader) -> object:

@@ -69,8 +69,7 @@ def _fitness(
 
 def _likelihood(table: ScoreTable, residual: Array) -> Array:
     density = log_density(residual, table.scale(residual, 0.1 * table.floor))
-    total: Array = np.nansum(density[..., table.is_informative], -1)
-    return total
+    return np.nansum(density[..., table.is_informative], -1)
 
 
 def _climb(

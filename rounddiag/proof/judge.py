@@ -213,8 +213,7 @@ def _evidence(table: ScoreTable, base: Array, changed: Array, floor: float) -> A
     ratio = np.clip(log_density(changed, new) - log_density(base, old), -CAP, CAP)
     with np.errstate(invalid="ignore"):
         counts = table.is_informative | (np.abs(changed) > MATTERS * floor)
-    ratios: Array = np.nansum(np.where(counts, ratio, 0), -1) * TEMPER
-    return ratios
+    return np.nansum(np.where(counts, ratio, 0), -1) * TEMPER
 
 
 def _measure(

@@ -54,5 +54,4 @@ class RoundingNoise:
 
 def _spread(log_probs: Array) -> Array:
     """Return 1 - p: how much noise of a logit moves its log-prob."""
-    spread: Array = -np.expm1(np.minimum(log_probs, 0.0))
-    return spread
+    return -np.expm1(np.minimum(log_probs, 0.0))

@@ -86,15 +86,14 @@ def interleave(batch: Batch) -> list[int]:
 def _spread_groups(batch: Batch, ordered: Array) -> list[int]:
     """Put the first sample of each group before the second ones."""
     if batch.group_ids is None:
-        return ordered.tolist()  # type: ignore[no-any-return]
+        return ordered.tolist()
     seen: dict[str, int] = {}
     rank = []
     for sample in ordered.tolist():
         group = batch.group_ids[sample]
         rank.append(seen.get(group, 0))
         seen[group] = rank[-1] + 1
-    order: list[int] = ordered[np.argsort(rank, kind="stable")].tolist()
-    return order
+    return ordered[np.argsort(rank, kind="stable")].tolist()
 
 
 def _mean_abs_diff(batch: Batch) -> Array:

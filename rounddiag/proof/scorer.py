@@ -274,8 +274,7 @@ class Scorer:
         passes = tuple((each.name, each.weights) for each in chain if not each.is_free)
         key = (passes, sample, low_precision, self._limit(chain, sample))
         if key in self._readouts:
-            known: list[Readout] = self._readouts[key]
-            return known
+            return self._readouts[key]
         readouts = []
         for request in requests:
             self.go_on(len(request.ids))
@@ -417,8 +416,7 @@ class Scorer:
         """Return which targets of a sample are before its limit."""
         trajectory = self.samples[sample]
         limit = self.limits.get(sample, len(trajectory.ids))
-        inside: Array = trajectory.targets < limit
-        return inside
+        return trajectory.targets < limit
 
     def table(self, samples: Sequence[int]) -> ScoreTable:
         """Return the scores of plain inputs beside those of the batch."""
@@ -426,8 +424,7 @@ class Scorer:
         inside = np.concatenate([self.is_inside(sample) for sample in samples])
 
         def join(read: Callable[[Trajectory], Array]) -> Array:
-            joined: Array = np.concatenate([*map(read, known)])[inside]
-            return joined
+            return np.concatenate([*map(read, known)])[inside]
 
         base = join(lambda trajectory: self.base(trajectory.sample))
         spread = join(lambda trajectory: self.spread(trajectory.sample))
@@ -483,8 +480,7 @@ _USUAL_NOISE = 0.01  # nats of logits
 def _other_noise(spread: Array) -> Array:
     """Return a typical noise of bf16 engines, for a scorer with one dtype only."""
     rng = np.random.default_rng(0)
-    noise: Array = rng.standard_t(3, len(spread)) * _USUAL_NOISE * spread
-    return noise
+    return rng.standard_t(3, len(spread)) * _USUAL_NOISE * spread
 
 
 def _key(hypothesis: Hypothesis) -> tuple[object, ...]:

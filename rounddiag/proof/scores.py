@@ -63,8 +63,7 @@ def clip_log_probs(values: Array) -> Array:
 
 def scale_residuals(residuals: Array, spread: Array) -> Array:
     """Divide residuals of log-probs by how much noise of the logits moves them."""
-    scaled: Array = residuals / np.maximum(spread, LEAST_SPREAD)
-    return scaled
+    return residuals / np.maximum(spread, LEAST_SPREAD)
 
 
 def fit_scale(values: Array, smallest: float = _TINY) -> Array:
@@ -97,8 +96,7 @@ def fit_scale(values: Array, smallest: float = _TINY) -> Array:
         before, log = log, np.maximum(log + step, 2 * np.log(smallest))
         if np.abs(log - before).max() < 2 * _CLOSE:
             break
-    scale: Array = np.exp(log / 2)
-    return scale
+    return np.exp(log / 2)
 
 
 def log_density(values: Array, scale: Array) -> Array:
@@ -111,8 +109,7 @@ def log_density(values: Array, scale: Array) -> Array:
     """
     scale = np.expand_dims(scale, -1)
     tail = (FREEDOM + 1) / 2 * np.log1p((values / scale) ** 2 / FREEDOM)
-    density: Array = -tail - np.log(scale)
-    return density
+    return -tail - np.log(scale)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -147,8 +144,7 @@ class ScoreTable:
         """Tokens outside all places of the diagnosis."""
         if self.usual is None:
             return np.zeros(len(self), dtype=bool)
-        is_outside: Array = np.isfinite(self.usual)
-        return is_outside
+        return np.isfinite(self.usual)
 
     @cached_property
     def rounding(self) -> Array:
@@ -192,8 +188,7 @@ class ScoreTable:
         both = np.stack([plain, plain + rounding])
         scale = self.scale(both)
         is_low = np.expand_dims(scale[1] < 0.8 * scale[0], -1)
-        scaled: Array = np.where(is_low, both[1], both[0])
-        return scaled
+        return np.where(is_low, both[1], both[0])
 
     def spread_of(self, engine: str) -> Array:
         """Return the spread, larger where the engine is less certain than the base.
@@ -201,8 +196,7 @@ class ScoreTable:
         A fault makes certain tokens uncertain, and these have noise then.
         """
         truth = np.nan_to_num(self.engines[engine], nan=0.0)
-        spread: Array = np.maximum(self.spread, -np.expm1(np.minimum(truth, 0)))
-        return spread
+        return np.maximum(self.spread, -np.expm1(np.minimum(truth, 0)))
 
     def take(self, tokens: Array) -> ScoreTable:
         """Return the table of some tokens."""

@@ -286,8 +286,7 @@ class Screening:
 def _is_far(table: ScoreTable, engine: str) -> Array:
     """Return which tokens unchanged inputs do not reproduce."""
     left = np.abs(table.residual(engine, table.base))
-    is_far: Array = left > MATTERS * noise_floor(table, engine)
-    return is_far
+    return left > MATTERS * noise_floor(table, engine)
 
 
 def _is_found(results: Sequence[EngineResult], cost: Cost) -> bool:

@@ -193,8 +193,7 @@ def find_jump(values: Array, alpha: float, at: int | None = None) -> list[Change
 def _simulate_sizes(num: int) -> Array:
     """Return root mean squares of so many draws of Student's t."""
     draws = np.random.default_rng(0).standard_t(_FREEDOM, size=(_NUM_DRAWS, num))
-    sizes: Array = np.sqrt(np.square(draws).mean(axis=1))
-    return sizes
+    return np.sqrt(np.square(draws).mean(axis=1))
 
 
 def segment(values: Array, alpha: float, rho: float = 0.0) -> list[Change]:

@@ -218,8 +218,7 @@ def _encode(table: _Table) -> bytes:
     marks = {**(rows.schema.metadata or {}), _CONTENTS: json.dumps(known).encode()}
     sink = pa.BufferOutputStream()
     pq.write_table(rows.replace_schema_metadata(marks), sink, compression="zstd")
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return sink.getvalue().to_pybytes()
 
 
 def _decode(data: bytes | None) -> _Table:

@@ -108,5 +108,4 @@ def _residual_correlations(series: Array) -> Array:
     products = rest[:, 1:] * rest[:, :-1]
     products[rows, cut[:, 0] - 1] = 0.0  # the residuals at a cut are of two levels
     squares = np.square(rest).sum(axis=1)
-    correlations: Array = products.sum(axis=1) / np.where(squares > 0, squares, 1.0)
-    return correlations
+    return products.sum(axis=1) / np.where(squares > 0, squares, 1.0)

@@ -33,8 +33,7 @@ class Bins:
         array([0.25, 0.75])
         """
         width = (self.high - self.low) / self.num
-        centres: Array = self.low + width * (np.arange(self.num) + 0.5)
-        return centres
+        return self.low + width * (np.arange(self.num) + 0.5)
 
     def place(self, values: Array) -> Array:
         """Return each value's bin; values beyond the ends are in the end bins.
@@ -57,8 +56,7 @@ class Bins:
         array([False, False,  True])
         """
         slack = _SLACK * (self.high - self.low)
-        beyond: Array = (values < self.low - slack) | (values > self.high + slack)
-        return beyond
+        return (values < self.low - slack) | (values > self.high + slack)
 
 
 def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
@@ -106,8 +104,7 @@ def signed_log(values: Array) -> Array:
 
     The inverse hyperbolic sine of the value over 0.001.
     """
-    compressed: Array = np.arcsinh(values / np.float32(_LINEAR))
-    return compressed
+    return np.arcsinh(values / np.float32(_LINEAR))
 
 
 def token_pairs(tokens: pd.DataFrame, axes: Axes) -> pd.DataFrame:

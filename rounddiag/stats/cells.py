@@ -97,8 +97,7 @@ def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
     count = len(first)
 
     def add(weights: Array) -> Array:
-        total: Array = np.bincount(code, weights, count).astype(float)
-        return total
+        return np.bincount(code, weights, count).astype(float)
 
     result = {name: rounds[name].to_numpy()[first] for name in keys}
     result["num_rows"] = np.bincount(code, minlength=count)

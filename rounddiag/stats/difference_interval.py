@@ -75,8 +75,7 @@ def mean_differences(
     sums = np.stack(
         [np.bincount(part, column, num_parts) for column in columns], axis=-1
     )
-    differences: Array = _linearise(sums)[0]
-    return differences
+    return _linearise(sums)[0]
 
 
 def _distances(basis: Array, weights: Array, difference: float) -> Array:
@@ -88,8 +87,7 @@ def _distances(basis: Array, weights: Array, difference: float) -> Array:
     squares = np.einsum("di,dij,dj->d", slopes, moments, slopes)
     with np.errstate(divide="ignore", invalid="ignore"):
         distances = (drawn - difference) / np.sqrt(squares)
-    finite: Array = distances[np.isfinite(distances)]
-    return finite
+    return distances[np.isfinite(distances)]
 
 
 def _ends(

@@ -42,8 +42,7 @@ def values_from_batch(batch: Batch, name: str) -> Array:
     _check(name, dict.fromkeys([*columns.extra_names, *samples, *counted]))
     if name not in samples:
         return images_before_rounds(batch, "by", name).filled
-    values: Array = samples[name].to_numpy()[columns.owner]
-    return values
+    return samples[name].to_numpy()[columns.owner]
 
 
 def values_from_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
@@ -64,8 +63,7 @@ def _value_of_rounds(name: str, column: Array, begins: Array) -> Array:
 
 def _frame_column(tokens: pd.DataFrame, name: str) -> Array:
     _check(name, tokens)
-    column: Array = tokens[name].to_numpy()
-    return column
+    return tokens[name].to_numpy()
 
 
 def images_before_rounds(

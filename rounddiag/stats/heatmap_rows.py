@@ -105,8 +105,7 @@ class HeatmapRows:
     def means(self, column: str) -> Array:
         """Return the mean of a column over the samples of each row; NaN if unknown."""
         row = np.arange(len(self.samples)) // self.pool
-        means: Array = self.samples[column].groupby(row).mean().to_numpy()
-        return means
+        return self.samples[column].groupby(row).mean().to_numpy()
 
 
 Order: TypeAlias = Literal["sample", "worst", "rounds", "reward", "group"]

@@ -82,8 +82,7 @@ class IntervalScale:
     def distances(self, means: Array, errors: Array, mean: float) -> Array:
         """Return the distance of each mean from `mean`, in its own standard errors."""
         apart = np.abs(self._of(means) - self._of(mean))
-        distances: Array = apart * np.hypot(self.linear, means) / errors
-        return distances
+        return apart * np.hypot(self.linear, means) / errors
 
     def around(self, mean: float, reach: float) -> tuple[float, float]:
         """Return the ends of an interval that reaches this far, in units at the mean.
@@ -360,5 +359,4 @@ def few_rows(means: pd.DataFrame) -> Array:
     """
     if "is_few" in means:
         return means["is_few"].to_numpy(dtype=bool)
-    is_few: Array = means["num_samples"].to_numpy() < FEW_SAMPLES
-    return is_few
+    return means["num_samples"].to_numpy() < FEW_SAMPLES

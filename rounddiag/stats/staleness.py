@@ -109,5 +109,4 @@ def _share(sums: Array, counts: Array) -> Array:
     """Return the share of what exceeds the mean at lag 0, which comes first."""
     floor = sums[..., :1] / counts[..., :1]
     excess = np.maximum(sums[..., 1:] - floor * counts[..., 1:], 0).sum(axis=-1)
-    share: Array = excess / sums[..., 1:].sum(axis=-1)
-    return share
+    return excess / sums[..., 1:].sum(axis=-1)

@@ -133,8 +133,7 @@ def _round_index(rounds: pd.DataFrame, *, last: bool) -> Array:
     sample = np.unique(rounds["sample"].to_numpy(), return_inverse=True)[1]
     num_rounds = np.zeros(len(index), dtype=index.dtype)
     np.maximum.at(num_rounds, sample, index + 1)
-    from_end: Array = index - num_rounds[sample]
-    return from_end
+    return index - num_rounds[sample]
 
 
 def _clusters(data: Measured, cluster: str | None) -> Array:

@@ -139,8 +139,7 @@ def _prompt_lengths(batch: Batch) -> Array:
             expected="a batch with `prompt_ids`",
             found="a batch without them",
         )
-    lengths: Array = np.diff(batch.prompt_offsets.cpu().numpy())
-    return lengths
+    return np.diff(batch.prompt_offsets.cpu().numpy())
 
 
 def _tokens_since_last(batch: Batch, sample: Array, start: Array) -> Array:

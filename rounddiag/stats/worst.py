@@ -233,5 +233,4 @@ def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
     compared = finite if many.empty else many
     if compared.empty:
         return None
-    worst: pd.Series[Any] = compared.loc[compared["mean"].abs().idxmax()]
-    return worst
+    return compared.loc[compared["mean"].abs().idxmax()]

@@ -157,8 +157,7 @@ def roles(
         codes[begin:stop] = _by_character(len(text), spans, names)[places]
     is_special = np.array([piece in special for piece in distinct], dtype=bool)
     codes[is_special[code]] = names.setdefault("special", len(names))
-    result: list[str] = np.array([*names], dtype=object)[codes].tolist()
-    return result
+    return np.array([*names], dtype=object)[codes].tolist()
 
 
 def _first_visible(piece: str) -> int:

@@ -170,8 +170,7 @@ class BatchColumns:
     @cached_property
     def round_sizes(self) -> Array:
         """The number of tokens of each round."""
-        sizes: Array = self.batch.rounds.num_tokens.cpu().numpy()
-        return sizes
+        return self.batch.rounds.num_tokens.cpu().numpy()
 
     def tokens_of(self, sample: int) -> slice:
         """Return which of all generated tokens are those of a sample."""
@@ -190,19 +189,16 @@ class BatchColumns:
     @cached_property
     def _begins(self) -> Array:
         """Where each round begins among the generated tokens."""
-        begins: Array = np.cumsum(self.round_sizes) - self.round_sizes
-        return begins
+        return np.cumsum(self.round_sizes) - self.round_sizes
 
     def round_index(self, rows: pd.DataFrame) -> Array:
         """Return which of all rounds rows with `sample` and `round` are."""
         first = np.searchsorted(self._catalogue.owner, rows["sample"].to_numpy())
-        index: Array = first + rows["round"].to_numpy()
-        return index
+        return first + rows["round"].to_numpy()
 
     def flat_index(self, rows: pd.DataFrame) -> Array:
         """Return which of all generated tokens rows with the three keys are."""
-        index: Array = self._begins[self.round_index(rows)] + rows["token"].to_numpy()
-        return index
+        return self._begins[self.round_index(rows)] + rows["token"].to_numpy()
 
     def codes(self, name: str) -> tuple[Array, Array]:
         """Return the code of each token's value, and the values by their codes."""
@@ -239,8 +235,7 @@ class BatchColumns:
         if name == "role" and name not in self._codes:
             return self._roles_at(rows)
         codes, values = self.codes(name)
-        chosen: list[Any] = values[codes[self.flat_index(rows)]].tolist()
-        return chosen
+        return values[codes[self.flat_index(rows)]].tolist()
 
     def _roles_at(self, rows: pd.DataFrame) -> list[str]:
         """Tag the rounds of these rows alone."""

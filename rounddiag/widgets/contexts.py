@@ -201,8 +201,7 @@ def _left(
 def _contents(context: Context) -> Array | str:
     """Return the ids of a context; of a batch without ids the text."""
     if len(context.ids):
-        ids: Array = context.ids.numpy()
-        return ids
+        return context.ids.numpy()
     return context.text or ""
 
 

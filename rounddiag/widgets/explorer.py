@@ -230,8 +230,7 @@ class Explorer:
 
         A copy, like `state`: set all of it.
         """
-        current: dict[str, int] = self.state["current"]
-        return current
+        return self.state["current"]
 
     @current.setter
     def current(self, place: Mapping[str, int]) -> None:

@@ -299,5 +299,4 @@ def _overlap(spans: Array, ends: Array) -> Array:
     begins, ends = begins[last], ends[last]
     after = np.searchsorted(spans[:, 1], begins, side="right")
     start = np.append(spans[:, 0], np.iinfo(np.int64).max)[after]
-    is_inside: Array = start < ends
-    return is_inside
+    return start < ends

@@ -191,8 +191,7 @@ class State:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data that JSON can hold."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
+        return json.loads(json.dumps(asdict(self)))
 
     def _parse(self, key: str, value: Any) -> Any:  # noqa: ANN401 whatever JSON holds
         if key == "metric" and value in MEAN_COLUMNS.values():

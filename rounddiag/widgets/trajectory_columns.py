@@ -93,5 +93,4 @@ def reward_bars(rewards: Array) -> Array:
     low, high = np.nanmin(rewards, initial=0.0), np.nanmax(rewards, initial=0.0)
     share = (rewards - low) / (high - low or 1.0)
     level = np.nan_to_num(share * (len(_BLOCKS) - 1)).astype(int)
-    bars: Array = np.where(np.isnan(rewards), "·", np.array([*_BLOCKS])[level])
-    return bars
+    return np.where(np.isnan(rewards), "·", np.array([*_BLOCKS])[level])

@@ -229,4 +229,4 @@ def _step(
             past_key_values=cache,
             use_cache=True,
         ).last_hidden_state
-    return net.lm_head(hidden[:, 0])  # type: ignore[no-any-return]
+    return net.lm_head(hidden[:, 0])

@@ -116,7 +116,7 @@ def load_agent(name: str) -> Agent:
 def _text_model(kind: str, vocabulary: int, shape: dict[str, Any]) -> nn.Module:
     if kind == "dense":
         config = Qwen3Config(**shape, vocab_size=vocabulary, intermediate_size=288)
-        return Qwen3ForCausalLM(config)  # type: ignore[no-any-return]
+        return Qwen3ForCausalLM(config)
     config = Qwen3MoeConfig(
         **shape,
         vocab_size=vocabulary,
@@ -126,7 +126,7 @@ def _text_model(kind: str, vocabulary: int, shape: dict[str, Any]) -> nn.Module:
         num_experts_per_tok=2,
         norm_topk_prob=True,
     )
-    return Qwen3MoeForCausalLM(config)  # type: ignore[no-any-return]
+    return Qwen3MoeForCausalLM(config)
 
 
 def _fit_text(

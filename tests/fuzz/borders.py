@@ -116,7 +116,7 @@ def _trajectory(random: Random) -> dict[str, Any]:
     step = {"source": "agent", "tool_calls": [call], "observation": observed}
     steps = [{"source": "user", "message": [part]}, step, {**step}]
     document = {"schema_version": "ATIF-v1.6", "session_id": "s0", "steps": steps}
-    return json.loads(json.dumps(document))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(document))
 
 
 def _episode(random: Random) -> dict[str, Any]:

@@ -204,7 +204,7 @@ REBUILT = PatchScreenshot(
 
 def point_of(text: str, screenshot: Screenshot | None) -> Point | None:
     (found,) = describe_actions([text], [screenshot])
-    return found["point"]  # type: ignore[no-any-return] # a dictionary of anything
+    return found["point"]
 
 
 @pytest.mark.parametrize(

@@ -135,8 +135,7 @@ def list_colors(theme: Theme) -> dict[str, str]:
 def scale_colors(theme: Theme, num: int) -> list[str]:
     """Return the colours of lines that have an order: the later, the darker."""
     places = [index / max(num - 1, 1) for index in range(num)]
-    colors: list[str] = sample_colorscale([*theme.ramp], places)
-    return colors
+    return sample_colorscale([*theme.ramp], places)
 
 
 def with_opacity(color: str, opacity: float) -> str:

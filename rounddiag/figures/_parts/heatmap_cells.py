@@ -53,8 +53,7 @@ class Grid:
 
     def find_undefined(self, column: str) -> Array:
         """Mark the cells whose round exists, but without a finite value."""
-        marked: Array = self.has_round & np.isnan(self.columns[column])
-        return marked
+        return self.has_round & np.isnan(self.columns[column])
 
 
 def build_grid(rounds: pd.DataFrame, num_rows: int, *columns: str) -> Grid:
@@ -255,8 +254,7 @@ def _cell_texts(heat: Heat) -> Array | None:
         return np.where(rewritten > 0, f"{_REWRITTEN}<br>", "").astype(object)
     counts = np.nan_to_num(rewritten).astype(int).astype(str).astype(object)
     marks = np.where(rewritten > 0, f"{_REWRITTEN} in " + counts + "<br>", "")
-    texts: Array = marks + num_rows.astype(str).astype(object)
-    return texts
+    return marks + num_rows.astype(str).astype(object)
 
 
 def add_dividers(figure: go.Figure, heat: Heat, theme: Theme) -> None:

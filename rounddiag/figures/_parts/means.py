@@ -276,8 +276,7 @@ def fill_colors(
     means: pd.DataFrame, colors: str | Sequence[str], paper: str
 ) -> list[str]:
     """Return the fill of each marker: hollow for few samples."""
-    fills: list[str] = np.where(few_rows(means), paper, colors).tolist()
-    return fills
+    return np.where(few_rows(means), paper, colors).tolist()
 
 
 def add_counts(

@@ -139,15 +139,11 @@ class RoundScene:
 
     def _is_marked(self, line: RoundLine) -> Array:
         index = None if self.onset is None else self.onset.round
-        marked: Array = (line.rows["round"] == index).to_numpy() & ~few_rows(line.rows)
-        return marked
+        return (line.rows["round"] == index).to_numpy() & ~few_rows(line.rows)
 
     def colors(self, line: RoundLine, usual: str) -> list[str]:
         """Return the colour of each round: that of the marked one differs."""
-        colors: list[str] = np.where(
-            self._is_marked(line), self.theme.mark, usual
-        ).tolist()
-        return colors
+        return np.where(self._is_marked(line), self.theme.mark, usual).tolist()
 
     @property
     def bar(self) -> float:

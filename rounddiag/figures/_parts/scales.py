@@ -65,8 +65,7 @@ class LogScale:
         array([0. , 0.5, 1. ])
         """
         clipped = np.clip(values, self.low, self.high)
-        shares: Array = np.log(clipped / self.low) / np.log(self.high / self.low)
-        return shares
+        return np.log(clipped / self.low) / np.log(self.high / self.low)
 
     def linear_colors(self, theme: Theme) -> list[list[Any]]:  # noqa: ARG002 as the signed one
         """Return a plotly colour scale that makes linear values look logarithmic."""
@@ -97,8 +96,7 @@ class LogScale:
 
     def _colors(self) -> list[str]:
         shares = np.linspace(self.start, 1, _PIECES + 1)
-        colors: list[str] = sample_colorscale(_COLORS, shares.tolist())
-        return colors
+        return sample_colorscale(_COLORS, shares.tolist())
 
     def _ticks(self) -> Array:
         exponents = np.arange(np.ceil(np.log10(self.low)), np.log10(self.high) + 1e-9)
@@ -176,8 +174,7 @@ class SignedScale:
         >>> scale.share(np.array([-1.0, -0.1, 0.001, 1.0]))
         array([0.  , 0.25, 0.5 , 1.  ])
         """
-        shares: Array = (1 + np.sign(values) * self.size.share(np.abs(values))) / 2
-        return shares
+        return (1 + np.sign(values) * self.size.share(np.abs(values))) / 2
 
     def linear_colors(self, theme: Theme) -> list[list[Any]]:
         """Return a plotly colour scale that makes linear values look logarithmic.
@@ -252,8 +249,7 @@ def without_extremes(values: Array) -> Array:
     known = sizes[np.isfinite(sizes) & (sizes > 0)]
     if not len(known):
         return values
-    clipped: Array = np.sign(values) * np.clip(sizes, *np.percentile(known, _ROBUST))
-    return clipped
+    return np.sign(values) * np.clip(sizes, *np.percentile(known, _ROBUST))
 
 
 def change_scale(values: Array) -> SignedScale:

@@ -102,10 +102,9 @@ def not_written(view: View) -> Array:
     """Return tokens under the mask that the model did not write."""
     detected = (mask_too_wide(view), mask_offset(view))
     none = np.zeros(len(view), dtype=bool)
-    tokens: Array = np.logical_or.reduce(
+    return np.logical_or.reduce(
         [none, *(evidence.tokens for evidence in detected if evidence)]
     )
-    return tokens
 
 
 def _tokens(view: View, failed: Check) -> Array:
@@ -120,8 +119,7 @@ def checks_of(view: View) -> Checks:
     memo = view.facts.memo
     if "checks" not in memo:
         memo["checks"] = check(view.batch, a=view.a, b=view.b, fast=True)
-    checks: Checks = memo["checks"]
-    return checks
+    return memo["checks"]
 
 
 def _impossible(view: View, failed: Check) -> dict[str, float]:

@@ -114,8 +114,7 @@ def best_split(view: View) -> SeenSplit | None:
             splits.append(_split(view, seen_in_context(view), is_context=True))
         known = [split for split in splits if split is not None]
         view.memo["seen"] = max(known, key=lambda split: split.partial, default=None)
-    result: SeenSplit | None = view.memo["seen"]
-    return result
+    return view.memo["seen"]
 
 
 def _split(view: View, seen: Array, *, is_context: bool) -> SeenSplit | None:
@@ -159,8 +158,7 @@ def seen_in_context(view: View) -> Array:
     memo = view.facts.memo
     if "seen_in_context" not in memo:
         memo["seen_in_context"] = _seen_in_context(view.batch)
-    again: Array = memo["seen_in_context"][view.flat]
-    return again
+    return memo["seen_in_context"][view.flat]
 
 
 def _seen_in_context(batch: Batch) -> Array:
@@ -188,5 +186,4 @@ def _repeats(keys: Array) -> Array:
     """Return whether each key occurs before it."""
     import pandas as pd
 
-    again: Array = pd.Series(keys).duplicated().to_numpy()
-    return again
+    return pd.Series(keys).duplicated().to_numpy()

@@ -100,8 +100,7 @@ def _short(view: View) -> Array:
         wrong = (values == 0) & far
         of_engine = np.bincount(view.sample[wrong], minlength=len(num_wrong))
         num_wrong = np.maximum(num_wrong, of_engine)
-    rows: Array = np.flatnonzero(num_wrong >= _MIN_ZEROS)
-    return rows
+    return np.flatnonzero(num_wrong >= _MIN_ZEROS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -150,8 +150,7 @@ def _gain_of_starts(
 
 def _begins(view: View) -> Array:
     """Return whether a token is the first of its round in the view."""
-    begins: Array = np.r_[True, view.segment[1:] != view.segment[:-1]]
-    return begins
+    return np.r_[True, view.segment[1:] != view.segment[:-1]]
 
 
 def _gain(view: View, lag: int) -> tuple[Array, Array]:

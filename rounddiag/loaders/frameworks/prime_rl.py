@@ -72,8 +72,7 @@ def _find_clipped(record: Record, num_tokens: int) -> Array:
     """Return which tokens the loss clipped; null, where no loss applied, is False."""
     if "is_masked" not in record:
         return np.zeros(num_tokens, dtype=bool)
-    is_masked: Array = record.row("is_masked", num_tokens) == 1
-    return is_masked
+    return record.row("is_masked", num_tokens) == 1
 
 
 def _reward(rewards: Array, mask: Array) -> float:

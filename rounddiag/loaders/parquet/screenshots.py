@@ -159,8 +159,7 @@ def _all_facts(
     if not pc.list_value_length(column).equals(sizes):
         expected = f"as many entries a row as `{COLUMN}` has"
         raise resave_error(PICTURE_FACTS, expected, "other numbers of them")
-    facts: list[list[dict[str, int | None]]] = column.to_pylist()
-    return facts
+    return column.to_pylist()
 
 
 def _is_version_1(schema: pa.Schema) -> bool:

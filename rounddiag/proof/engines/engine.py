@@ -48,8 +48,7 @@ class Readout:
             return self._plain[0]
         logits, columns, seen = self._kept
         chosen = chosen_log_probs(logits, columns, seen, processors)
-        values: Array = chosen.double().numpy()
-        return values
+        return chosen.double().numpy()
 
     def spread(self) -> Array:
         """Return how much noise of the logits moves each log-prob, shape (n,).

@@ -131,8 +131,7 @@ def _device(device: str) -> torch.device:
 def _dtype(dtype: str, name: str, device: torch.device) -> torch.dtype:
     """Return a dtype; float32 for `auto` where twice the weights fit the device."""
     if dtype != "auto":
-        named: torch.dtype = getattr(torch, dtype)
-        return named
+        return getattr(torch, dtype)
     folder = Path(name)
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     if device.type == "cuda":

@@ -226,7 +226,7 @@ class LocalEngine:
         config = self.model.config.get_text_config()
         cap = getattr(config, "final_logit_softcapping", None)
         logits = logits if cap is None else torch.tanh(logits / cap) * cap
-        return logits.float()  # type: ignore[no-any-return]
+        return logits.float()
 
     def _run(self, request: Request, samples: Samples, cache: Any = None) -> Tensor:  # noqa: ANN401 of transformers
         """Run a pass; once more without the features of pictures if memory is short."""
@@ -289,7 +289,7 @@ class LocalEngine:
         arguments["position_ids"] = places.to(device)
         if request.pictures and self.processor is not None:
             arguments |= self.eyes.arguments(request, samples, rows)
-        return self.model.base_model(**arguments).last_hidden_state  # type: ignore[no-any-return]
+        return self.model.base_model(**arguments).last_hidden_state
 
     def _can_resume(self, request: Request) -> bool:
         has_grids = self.eyes.has_grids
