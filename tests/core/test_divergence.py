@@ -121,10 +121,10 @@ def test_a_metric_goes_by_the_column_of_its_mean_too() -> None:
 
 def test_an_unknown_metric_is_refused() -> None:
     message = (
-        f"`metric`: expected one of {sorted(METRICS)}; found 'kl'. Did you mean 'k3'?"
+        f"`metric`: expected one of {sorted(METRICS)}; found 'k_3'. Did you mean 'k3'?"
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        get_measure("kl")
+        get_measure("k_3")
 
 
 @pytest.mark.parametrize("threshold", [1.0, 0.5, float("nan")])
