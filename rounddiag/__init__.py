@@ -205,8 +205,7 @@ else:
     def __getattr__(name: str) -> object:
         """Import a public name on first use."""
         if name not in _HOMES:
-            msg = f"module {__name__!r} has no attribute {name!r}"
-            raise AttributeError(msg)
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         home = _HOMES[name]
         if not home:  # a package that is public itself
             value = import_module(f"{__name__}.{name}")

@@ -16,23 +16,24 @@ _DESCRIPTION = "Show where the sampling and the training engine of an RL run dis
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        msg = f"expected a number from 1 on; found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on; found {text!r}")
     return int(text)
 
 
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value <= TIMEOUT_MAX:
-        msg = f"expected seconds, more than 0; found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(
+            f"expected seconds, more than 0; found {text!r}"
+        )
     return value
 
 
 def _model(text: str) -> str:
     if text.startswith((".", "/")) and not Path(text).exists():
-        msg = f"expected a folder, a name or an address; found no {text!r}"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(
+            f"expected a folder, a name or an address; found no {text!r}"
+        )
     return text
 
 

@@ -101,8 +101,7 @@ def _row_tensor(value: Any, index: int) -> Tensor:  # noqa: ANN401 what should b
     if isinstance(array, np.ndarray) and array.dtype.kind in "biuf":
         return array_tensor(array)
     other = " of other values" if isinstance(value, list | tuple) else ""
-    msg = f"{describe_kind(value)}{other} in row {index}"
-    raise ValueError(msg)
+    raise ValueError(f"{describe_kind(value)}{other} in row {index}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,8 +165,7 @@ def as_ragged(value: object) -> Ragged:
             return as_ragged(array_tensor(value))
         case list() | tuple() | np.ndarray():
             return _join(row_tensors(value))
-    msg = "no rows"
-    raise ValueError(msg)
+    raise ValueError("no rows")
 
 
 def row_list(value: object) -> list[Tensor]:
@@ -186,8 +184,7 @@ def close_gaps(
     if lengths is None:
         rises = offsets.dim() == 1 and bool((offsets.diff() >= 0).all())
         if not rises or offsets[[0, -1]].tolist() != [0, values.shape[dim]]:
-            msg = "offsets that do not rise from 0 to the end"
-            raise ValueError(msg)
+            raise ValueError("offsets that do not rise from 0 to the end")
         return Ragged(values=values, offsets=offsets, dim=dim)
     pairs = zip(offsets.tolist(), lengths.tolist(), strict=False)
     return _join([values.narrow(dim, start, size) for start, size in pairs], dim)

@@ -40,8 +40,7 @@ def rows_from_lists(column: pa.ChunkedArray) -> Ragged | list[Tensor]:
     """Return a column of lists as rows; those of lists of lists have two dimensions."""
     column = _storage_values(column)
     if column.null_count:
-        msg = f"null in {column.null_count} of {len(column)} rows"
-        raise ValueError(msg)
+        raise ValueError(f"null in {column.null_count} of {len(column)} rows")
     sizes = to_tensor(pc.list_value_length(column)).long()
     values = _storage_values(pc.list_flatten(column))
     if _is_any(values.type, _LISTS):
@@ -96,14 +95,12 @@ def _storage_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _matrices(inner: Ragged | list[Tensor], counts: Tensor) -> list[Tensor]:
     """Return lists of lists as matrices; the lists of one row have one length."""
     if not isinstance(inner, Ragged):
-        msg = "lists in lists in lists"
-        raise TypeError(msg)
+        raise TypeError("lists in lists in lists")
     matrices, start = [], 0
     for sizes in inner.lengths.split(counts.tolist()):
         width = int(sizes[0]) if len(sizes) else 0
         if bool((sizes != width).any()):
-            msg = "lists of different lengths in one row"
-            raise ValueError(msg)
+            raise ValueError("lists of different lengths in one row")
         stop = start + width * len(sizes)
         matrices.append(inner.values[start:stop].reshape(len(sizes), width))
         start = stop
@@ -125,11 +122,9 @@ def _numbers(values: pa.ChunkedArray) -> Tensor:
     elif pa.types.is_unsigned_integer(values.type):
         values = values.cast(pa.int64())
     if not _is_number(values.type):
-        msg = f"{values.type} in place of numbers"
-        raise TypeError(msg)
+        raise TypeError(f"{values.type} in place of numbers")
     if values.null_count and _is_integer(values.type):
-        msg = f"{values.null_count} nulls among whole numbers"
-        raise ValueError(msg)
+        raise ValueError(f"{values.null_count} nulls among whole numbers")
     return to_tensor(values)
 
 
@@ -209,8 +204,7 @@ def _load_errors(source: Source, key: str | None = None) -> Iterator[None]:
         yield
     except LoadError as error:
         prefix = f"{source.path}: "
-        msg = f"{prefix}{str(error).removeprefix(prefix)}"
-        raise LoadError(msg) from error
+        raise LoadError(f"{prefix}{str(error).removeprefix(prefix)}") from error
     except BROKEN as error:
         raise source.error(
             key=key,

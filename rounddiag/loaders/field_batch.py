@@ -157,8 +157,7 @@ def batch_from_fields(
         batch = Batch(**parts)
         batch = batch if records is None else with_round_records(batch, records)
     except BatchError as error:
-        msg = f"{source}: {error}"
-        raise LoadError(msg) from error
+        raise LoadError(f"{source}: {error}") from error
     batch = batch if versions is None else with_versions(batch, versions)
     scores_of_tokens = reader.optional("token_level_scores")
     if scores_of_tokens is not None:

@@ -224,8 +224,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name in counts if counts[name] > 1)
-        msg = f"`{twice:.40}` twice"
-        raise ValueError(msg)
+        raise ValueError(f"`{twice:.40}` twice")
     return record
 
 

@@ -155,8 +155,7 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
     try:
         return _with_score(batch, name, _read_table(path))
     except BatchError as error:
-        msg = f"{path}: {error}"
-        raise LoadError(msg) from error
+        raise LoadError(f"{path}: {error}") from error
 
 
 def _with_score(batch: Batch, name: str, table: Table) -> Batch:

@@ -123,8 +123,7 @@ def load_errors(source: Source) -> Iterator[None]:
     try:
         yield
     except DamageError as error:
-        msg = f"{source.path}: {error}"
-        raise LoadError(msg) from error.__cause__
+        raise LoadError(f"{source.path}: {error}") from error.__cause__
     except LoadError:
         raise
     except MemoryError as error:

@@ -75,8 +75,9 @@ def parse_json(
             whole = _ESCAPE.sub(_without_half, whole)
         value = json.loads(whole, object_pairs_hook=pairs)
     except UnicodeDecodeError as error:
-        msg = f"no UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
-        raise JsonError(msg) from error
+        raise JsonError(
+            f"no UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
+        ) from error
     except RecursionError:
         raise _depth_error() from None
     except ValueError as error:  # also of a number with thousands of digits
@@ -109,11 +110,10 @@ def _check_growth(text: bytes | str) -> None:
         for sign in "[{"
     )
     if _LIST * lists + _OBJECT * objects > max(_GROWTH * len(text), _FREE):
-        msg = (
+        raise JsonError(
             f"{lists:,} lists and {objects:,} objects in {len(text):,} characters take"
             f" more than {_GROWTH} times as much memory"
         )
-        raise JsonError(msg)
 
 
 def check_depth(value: object) -> None:
@@ -157,8 +157,7 @@ def _check(value: object, shape: Shape, place: str) -> None:
             if name in value:  # type: ignore[operator]
                 _check(value[name], inner, where)  # type: ignore[index]
             elif name == key:
-                msg = f"`{where}` is missing"
-                raise JsonError(msg)
+                raise JsonError(f"`{where}` is missing")
     elif shape is not object:
         _require(value, shape, place)
 

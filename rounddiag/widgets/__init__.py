@@ -32,16 +32,17 @@ if not TYPE_CHECKING:  # reports need the rest of this package, and no widgets
     def __getattr__(name: str) -> object:
         """Import the explorer, and with it the packages of the extra `lab`."""
         if name not in __all__:
-            msg = f"module {__name__!r} has no attribute {name!r}"
-            raise AttributeError(msg, name=name)
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}", name=name
+            )
         try:
             from rounddiag.widgets import explorer
         except ModuleNotFoundError as error:
             if error.name not in {"anywidget", "ipywidgets"}:
                 raise
-            msg = (
+            raise ModuleNotFoundError(
                 f"expected the package {error.name}, which the explorer needs; found"
-                " none. Run `pip install 'rounddiag[lab]'`."
-            )
-            raise ModuleNotFoundError(msg, name=error.name) from error
+                " none. Run `pip install 'rounddiag[lab]'`.",
+                name=error.name,
+            ) from error
         return getattr(explorer, name)

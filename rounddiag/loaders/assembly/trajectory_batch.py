@@ -89,8 +89,7 @@ def batch_of(
         build = build if has_ids else _with_text
         return with_sample_advantages(build(samples, fields))
     except BatchError as error:
-        msg = f"{source.path}: {error}"
-        raise LoadError(msg) from error
+        raise LoadError(f"{source.path}: {error}") from error
 
 
 def _number(value: object) -> float:

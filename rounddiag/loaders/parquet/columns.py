@@ -200,8 +200,7 @@ def _json_value(value: object) -> object:
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    msg = f"an object of type {type(value).__name__}"
-    raise TypeError(msg)
+    raise TypeError(f"an object of type {type(value).__name__}")
 
 
 def _fits_int32(values: Tensor) -> bool:

@@ -445,8 +445,7 @@ def _load_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except RounddiagError as error:
-        msg = f"{file}: {error}"
-        raise LoadError(msg) from error
+        raise LoadError(f"{file}: {error}") from error
     except BROKEN as error:
         raise LoadError.build(
             file=file,

@@ -39,8 +39,7 @@ def _size(pickle: PickleInput, width: int) -> int:
     """Read a length, which must fit into the rest of the stream."""
     size = int.from_bytes(pickle.stream.read(width), "little")
     if size > len(pickle.span) - pickle.stream.tell():
-        msg = f"a length of {size} bytes, more than are left"
-        raise BrokenPickleError(msg)
+        raise BrokenPickleError(f"a length of {size} bytes, more than are left")
     return size
 
 
@@ -74,8 +73,9 @@ def _skip(pickle: PickleInput, size: int) -> Span:
 def _long(pickle: PickleInput, width: int) -> int:
     size = _size(pickle, width)
     if size > MAX_LONG:
-        msg = f"an integer of {size} bytes, where at most {MAX_LONG} make sense"
-        raise BrokenPickleError(msg)
+        raise BrokenPickleError(
+            f"an integer of {size} bytes, where at most {MAX_LONG} make sense"
+        )
     return int.from_bytes(pickle.stream.read(size), "little", signed=True)
 
 
@@ -87,8 +87,7 @@ def _integer(pickle: PickleInput, width: int, *, signed: bool = False) -> int:
 def _line(pickle: PickleInput) -> str:
     line = pickle.stream.readline()
     if not line.endswith(b"\n"):
-        msg = "a name without an end"
-        raise BrokenPickleError(msg)
+        raise BrokenPickleError("a name without an end")
     return line[:-1].decode("utf-8")
 
 

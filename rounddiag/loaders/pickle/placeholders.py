@@ -96,8 +96,7 @@ ALLOWED_CALLS = frozenset(
 def _encode(text: object = "", encoding: object = "latin1") -> bytes | TextBytes:
     """Turn text into bytes with the same code points, as protocols 0 to 2 need."""
     if not isinstance(text, str | Span) or encoding not in {"latin1", "latin-1"}:
-        msg = "bytes in an unknown encoding"
-        raise ValueError(msg)
+        raise ValueError("bytes in an unknown encoding")
     return text.encode("latin1") if isinstance(text, str) else TextBytes(text)
 
 
@@ -105,15 +104,13 @@ def _make_dict(pairs: object = ()) -> dict[object, object]:
     """Make an empty dictionary; the factory of a `defaultdict` is ignored."""
     if pairs == () or isinstance(pairs, Name):
         return {}
-    msg = "a mapping made from pairs"
-    raise ValueError(msg)
+    raise ValueError("a mapping made from pairs")
 
 
 def _sequence(values: object = ()) -> list[object]:
     """Return sets as lists, so that nothing of the stream is hashed."""
     if not isinstance(values, list | tuple):
-        msg = "a set that is not made from a list"
-        raise ValueError(msg)  # noqa: TRY004 the stream is wrong, not our caller
+        raise ValueError("a set that is not made from a list")  # noqa: TRY004 the stream is wrong, not our caller
     return values if isinstance(values, list) else list(values)
 
 
@@ -124,8 +121,7 @@ def _tuple(values: object = ()) -> tuple[object, ...]:
 def _make_node(cls: object, *_: object) -> Node:
     """Return the placeholder of an object of protocols 0 and 1."""
     if not isinstance(cls, Name):
-        msg = "an object of no class"
-        raise ValueError(msg)  # noqa: TRY004 the stream is wrong, not our caller
+        raise ValueError("an object of no class")  # noqa: TRY004 the stream is wrong, not our caller
     return Node(cls.name)
 
 

@@ -99,8 +99,9 @@ class PickleMachine:
             if code == b".":
                 return self._stack.pop()
             if code not in self._STEPS:
-                msg = f"opcode {code!r}" if code else "an end in the middle"
-                raise BrokenPickleError(msg)
+                raise BrokenPickleError(
+                    f"opcode {code!r}" if code else "an end in the middle"
+                )
             handle, argument = self._STEPS[code]
             if argument is None:
                 handle(self)
@@ -155,14 +156,12 @@ class PickleMachine:
 
     def _recall(self, key: object) -> None:
         if key not in self._memo:
-            msg = f"nothing in the memo at {key!r}"
-            raise BrokenPickleError(msg)
+            raise BrokenPickleError(f"nothing in the memo at {key!r}")
         self._stack.append(self._memo[key])
 
     def _persist(self, key: object) -> None:
         if self._persistent is None:
-            msg = "a reference to something outside the pickle"
-            raise BrokenPickleError(msg)
+            raise BrokenPickleError("a reference to something outside the pickle")
         self._stack.append(self._persistent(key))
 
     def _persist_from_stack(self) -> None:
@@ -175,8 +174,7 @@ class PickleMachine:
 
     def _tuple(self, size: int) -> None:
         if len(self._stack) < size:
-            msg = "a tuple of more than the stack holds"
-            raise BrokenPickleError(msg)
+            raise BrokenPickleError("a tuple of more than the stack holds")
         self._stack[-size:] = [tuple(self._stack[-size:])]
 
     def _list(self) -> None:
@@ -196,8 +194,7 @@ class PickleMachine:
         target = self._stack[-1]
         items = target.items if isinstance(target, Node) else target
         if not isinstance(items, list):
-            msg = "items for something that is not a list"
-            raise BrokenPickleError(msg)
+            raise BrokenPickleError("items for something that is not a list")
         items.extend(values)
 
     def _set_item(self) -> None:
@@ -212,8 +209,7 @@ class PickleMachine:
         target = self._stack[-1]
         entries = target.entries if isinstance(target, Node) else target
         if not isinstance(entries, dict):
-            msg = "keys for something that is not a dictionary"
-            raise BrokenPickleError(msg)
+            raise BrokenPickleError("keys for something that is not a dictionary")
         entries.update(_pairs(values))
 
     # Globals, calls and objects: placeholders only
@@ -227,8 +223,7 @@ class PickleMachine:
 
     def _name(self, module: object, name: object) -> None:
         if not (isinstance(module, str) and isinstance(name, str)):
-            msg = "a global whose name is not text"
-            raise BrokenPickleError(msg)
+            raise BrokenPickleError("a global whose name is not text")
         self._stack.append(Name(f"{_RENAMED.get(module, module)}.{name}"))
 
     def _reduce(self) -> None:
@@ -248,8 +243,7 @@ class PickleMachine:
         """Push the placeholder or the plain result of a call, or refuse it."""
         name = _called_name(called)
         if not isinstance(args, tuple):
-            msg = f"a call of `{name}` without arguments"
-            raise BrokenPickleError(msg)
+            raise BrokenPickleError(f"a call of `{name}` without arguments")
         if name in BUILDERS:
             self._stack.append(BUILDERS[name](*args))
         elif name in ALLOWED_CALLS:
@@ -281,8 +275,7 @@ class PickleMachine:
         if isinstance(target, Node):
             target.state = state
         elif not isinstance(target, dict | list):
-            msg = "a state for something that has none"
-            raise BrokenPickleError(msg)
+            raise BrokenPickleError("a state for something that has none")
 
     # Other opcodes (extensions, out-of-band buffers) are refused.
     _STEPS = _steps(
@@ -323,8 +316,7 @@ class PickleMachine:
 def _pairs(values: list[object]) -> dict[object, object]:
     """Build a dictionary from alternating keys and values."""
     if len(values) % 2:
-        msg = "a key without a value"
-        raise BrokenPickleError(msg)
+        raise BrokenPickleError("a key without a value")
     keys = [_scalar(key) for key in values[::2]]
     return dict(zip(keys, values[1::2], strict=True))
 
@@ -338,12 +330,14 @@ def _scalar(key: object) -> object:
     is_small = isinstance(key, int) and abs(key) < MAX_KEY
     if is_small or key is None or isinstance(key, str | float | bytes):
         return key
-    msg = f"a dictionary key that is not a plain value but a {type(key).__name__}"
-    raise BrokenPickleError(msg)
+    raise BrokenPickleError(
+        f"a dictionary key that is not a plain value but a {type(key).__name__}"
+    )
 
 
 def _called_name(value: object) -> str:
     if isinstance(value, Name):
         return value.name
-    msg = f"a call of something that is not a name but a {type(value).__name__}"
-    raise BrokenPickleError(msg)
+    raise BrokenPickleError(
+        f"a call of something that is not a name but a {type(value).__name__}"
+    )

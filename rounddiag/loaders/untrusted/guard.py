@@ -285,8 +285,7 @@ def _checked_meta(meta: Any) -> dict[str, Any]:  # noqa: ANN401 any JSON
         isinstance(checks, list)
         and all(isinstance(check[name], str) for check in checks for name in names)
     ):
-        msg = f"results of checks without {names}"
-        raise ValueError(msg)
+        raise ValueError(f"results of checks without {names}")
     return dict(meta)
 
 

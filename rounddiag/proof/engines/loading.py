@@ -111,8 +111,9 @@ def _require_transformers() -> Any:  # noqa: ANN401 a module
     try:
         import transformers
     except ImportError as error:
-        msg = f"expected transformers, to run the model; found none. {advice}"
-        raise LoadError(msg) from error
+        raise LoadError(
+            f"expected transformers, to run the model; found none. {advice}"
+        ) from error
     if int(transformers.__version__.split(".")[0]) < _MIN_VERSION:
         raise LoadError.build(
             expected=f"transformers {_MIN_VERSION} or newer",
