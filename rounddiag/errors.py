@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from rounddiag.wording import printable
 
@@ -114,3 +115,24 @@ def require_one_of(
             found=repr(name),
             advice=nearest(name, names, advice),
         )
+
+
+def import_extra(module: str, extra: str, purpose: str) -> Any:  # noqa: ANN401 a module
+    """Import a module of a package that an extra of rounddiag installs.
+
+    Examples
+    --------
+    >>> import_extra("no_such_package", "query", "for queries")
+    Traceback (most recent call last):
+    ...
+    rounddiag.errors.RounddiagError: expected the package no_such_package, for queries;\
+ found none. Run `pip install 'rounddiag[query]'`.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise RounddiagError.build(
+            expected=f"the package {module.partition('.')[0]}, {purpose}",
+            found="none",
+            advice=f"Run `pip install 'rounddiag[{extra}]'`.",
+        ) from error

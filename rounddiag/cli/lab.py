@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rounddiag.errors import RounddiagError
+from rounddiag.errors import RounddiagError, import_extra
 from rounddiag.loaders.assembly.join_hint import check_order
 from rounddiag.runs.folder import RunFolder
 from rounddiag.text.tokenizers import decoder
@@ -182,15 +182,7 @@ def start_lab(
     announce: Callable[[str], None] | None = None,
 ) -> None:
     """Run JupyterLab until the user stops it; announce how to connect to it."""
-    try:
-        from jupyterlab.labapp import LabApp
-    except ModuleNotFoundError as error:
-        raise RounddiagError.build(
-            expected="the package jupyterlab",
-            found="none",
-            advice="Run `pip install 'rounddiag[lab]'`.",
-        ) from error
-
+    labapp = import_extra("jupyterlab.labapp", "lab", "which shows the notebook")
     notebook = notebook or min((_CHECKOUT / "notebooks").glob("*.ipynb"), default=None)
     # A python3 kernel in the user's home folder could run another environment.
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
@@ -198,9 +190,9 @@ def start_lab(
     ours = [part for part in _arguments(notebook) if _option(part) not in overridden]
     arguments = [*ours, *jupyter_arguments]
     if announce is None:
-        LabApp.launch_instance(arguments)
+        labapp.LabApp.launch_instance(arguments)
         return
-    server = LabApp.initialize_server([*arguments, "--no-browser"])
+    server = labapp.LabApp.initialize_server([*arguments, "--no-browser"])
     announce(_connection_help(server))  # it listens, and answers once it has started
     server.start()
 

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from rounddiag.errors import RounddiagError, require_one_of
+from rounddiag.errors import import_extra, require_one_of
 
 RunEngine: TypeAlias = Literal["local", "ray"]
 Item = TypeVar("Item")
@@ -22,7 +22,7 @@ def check_engine(engine: str) -> None:
     advice = "Leave it out to use this process."
     require_one_of(engine, ("local", "ray"), key="engine", advice=advice)
     if engine == "ray":
-        _import_ray()
+        import_extra("ray", "ray", "which runs the work on several machines")
 
 
 def map_items(
@@ -74,7 +74,7 @@ def _run_on_ray(
     Not by Ray Data: its executor starts tasks of a fraction of a second too slowly. Two
     workers were 1.2 times as fast as one by it, and are twice as fast by tasks.
     """
-    ray = _import_ray()
+    ray = import_extra("ray", "ray", "which runs the work on several machines")
     if not items:
         return
     if not ray.is_initialized():
@@ -110,16 +110,3 @@ def _try(function: Callable[[Item], Result], item: Item) -> Result | Exception:
         return function(item)
     except Exception as error:  # noqa: BLE001 a bad file must not stop the others
         return error
-
-
-def _import_ray() -> Any:  # noqa: ANN401 Ray need not be installed
-    try:
-        import ray
-    except ImportError as error:
-        raise RounddiagError.build(
-            key="engine",
-            expected="Ray, which runs the work on several machines",
-            found=str(error),
-            advice="Run `pip install 'rounddiag[ray]'`, or leave `engine` out.",
-        ) from error
-    return ray

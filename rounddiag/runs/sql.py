@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
-from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.errors import LoadError, RounddiagError, import_extra
 from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.wording import pluralize
 
@@ -80,7 +80,7 @@ def run_query(
     time_limit: float,
 ) -> pd.DataFrame:
     """Return the result of one SELECT statement; see `Run.query`."""
-    duckdb = _import_duckdb()
+    duckdb = import_extra("duckdb", "query", "which runs the query")
     paths = [str(folder.fetch(file)) for step in steps for file in step.files]
     with duckdb.connect(":memory:") as connection:
         _check_statement(duckdb, sql)
@@ -200,16 +200,3 @@ def _statement_error(content: str) -> RounddiagError:
         found=content,
         advice="Nothing can be changed here; select, and save the frame elsewhere.",
     )
-
-
-def _import_duckdb() -> Any:  # noqa: ANN401 as above
-    try:
-        import duckdb
-    except ImportError as error:
-        raise RounddiagError.build(
-            key="sql",
-            expected="the package duckdb",
-            found="none",
-            advice="Run `pip install 'rounddiag[query]'`.",
-        ) from error
-    return duckdb

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
-from rounddiag.errors import BatchError, LoadError
+from rounddiag.errors import BatchError, LoadError, import_extra
 from rounddiag.text.json_text import JsonError, parse_json
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Host:
         return self._ask("POST", path, body)
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:  # noqa: ANN401 JSON
-        httpx = _require_httpx()
+        httpx = import_extra("httpx", "prove", "to ask a server")
         deadline = _Deadline(self.timeout_s)
         client = httpx.Client(
             trust_env=False,  # neither proxies nor passwords of this machine
@@ -183,18 +183,6 @@ class _Deadline:
         for connection in self._sockets:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-
-
-def _require_httpx() -> Any:  # noqa: ANN401 a module
-    try:
-        import httpx
-    except ImportError as error:
-        raise LoadError.build(
-            expected="httpx, to ask a server",
-            found="none",
-            advice="Install it: pip install 'rounddiag[prove]'.",
-        ) from error
-    return httpx
 
 
 _ADVICE = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rounddiag.errors import LoadError
+from rounddiag.errors import LoadError, import_extra
 from rounddiag.loaders.source import inside
 from rounddiag.wording import join_names
 
@@ -23,7 +23,13 @@ def load_model(
     attention: str | None,
 ) -> tuple[Any, Any]:
     """Load a model, and its image processor if it sees."""
-    transformers = _require_transformers()
+    transformers = import_extra("transformers", "prove", "to run the model")
+    if int(transformers.__version__.split(".")[0]) < _MIN_VERSION:
+        raise LoadError.build(
+            expected=f"transformers {_MIN_VERSION} or newer",
+            found=transformers.__version__,
+            advice="Run `pip install 'rounddiag[prove]'`.",
+        )
     known: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if _is_path(name):
         _require_folder(name)
@@ -104,23 +110,6 @@ def _refuse_partial(name: str, report: dict[str, Any]) -> None:
                 found=f"a checkpoint that {lack} {join_names(names, len(names))}",
                 advice="Pass a complete checkpoint, as `save_pretrained` writes it.",
             )
-
-
-def _require_transformers() -> Any:  # noqa: ANN401 a module
-    advice = "Install it: pip install 'rounddiag[prove]'."
-    try:
-        import transformers
-    except ImportError as error:
-        raise LoadError(
-            f"expected transformers, to run the model; found none. {advice}"
-        ) from error
-    if int(transformers.__version__.split(".")[0]) < _MIN_VERSION:
-        raise LoadError.build(
-            expected=f"transformers {_MIN_VERSION} or newer",
-            found=transformers.__version__,
-            advice=advice,
-        )
-    return transformers
 
 
 def _device(device: str) -> torch.device:
