@@ -41,7 +41,7 @@ class Cause:
 CAUSES: dict[str, Cause] = {
     # From ids, masks and values: facts and reversals name them.
     "filled_log_probs": Cause(
-        meaning="a fixed value in place of log-probs",
+        meaning="one value in place of log-probs, such as 0 or NaN",
         test="Find where the column is padded or appended.",
         hypotheses=("filled_log_probs",),
     ),

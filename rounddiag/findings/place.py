@@ -29,7 +29,13 @@ from rounddiag.findings.conditions import ColumnOfTokens, columns_of_tokens
 from rounddiag.findings.excess import find_excesses, odd_id_columns, usual_size
 from rounddiag.findings.permutation import LEVEL, Chance
 from rounddiag.findings.reference import guess_kind, named_range
-from rounddiag.findings.sample_sets import GROUPS, LISTS, OWN_START, columns_of_sets
+from rounddiag.findings.sample_sets import (
+    EVERY_NTH,
+    GROUPS,
+    LISTS,
+    OWN_START,
+    columns_of_sets,
+)
 from rounddiag.findings.slices import (
     MOST,
     Cells,
@@ -64,7 +70,7 @@ MAX_PLACES = 4  # of a batch
 SUPPORT = 1.92
 _TRIED = 12  # slices of a search that are compared with chance
 # Sets of samples that the data chose: what they have in common is looked for.
-SAMPLE_SETS = LISTS | {OWN_START}
+SAMPLE_SETS = LISTS | {OWN_START, EVERY_NTH}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -168,7 +168,7 @@ class _Sets:
         for period in range(2, longest + 1):
             for phase in range(period):
                 nth = rows % period == phase
-                text = f"every {_ordinal(period)} sample from sample {phase} on"
+                text = f"in every {_ordinal(period)} sample from sample {phase} on"
                 sets.append((EVERY_NTH, period, nth, text))
             if period > 2:  # noqa: PLR2004 the first of two is every second
                 text = f"in all samples but every {_ordinal(period)}"

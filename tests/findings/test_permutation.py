@@ -60,7 +60,17 @@ RANK = np.random.default_rng(1).permutation(np.arange(64) % 4)
             {},
             "in samples 1, 7, 9 and 13 more",
         ),
-        ([i for i in range(64) if i % 5 == 2], {}, "every 5th sample from sample 2 on"),
+        (
+            [i for i in range(64) if i % 5 == 2],
+            {},
+            "in every 5th sample from sample 2 on",
+        ),
+        (
+            range(2, 64, 8),
+            {"rank": np.arange(64) % 4},
+            "in every 8th sample from sample 2 on, all on rank 2 (8 of its 16,"
+            " p < 0.0001)",
+        ),
         (np.flatnonzero(RANK == 3), {"rank": RANK}, "on rank 3"),
         (np.flatnonzero(RANK < 2), {"rank": RANK}, "on rank 0 or 1"),
         (

@@ -49,7 +49,7 @@ def test_every_third_sample_and_all_but_every_third() -> None:
     columns = sets_of(view, view.sample % 3 == 1)
     assert samples_of(view, columns["every_nth"]) == [1, 4, 7, 10, 13]
     assert columns["every_nth"].condition("=", 0).text == (
-        "every third sample from sample 1 on"
+        "in every third sample from sample 1 on"
     )
     assert columns["every_nth"].selection_penalty == pytest.approx(
         log(16)
