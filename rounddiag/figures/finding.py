@@ -17,11 +17,7 @@ from rounddiag.figures._parts.canvas import (
     theme_of,
 )
 from rounddiag.figures._parts.data import note_unknown_rounds
-from rounddiag.figures._parts.labels import (
-    hover_text,
-    tick_step,
-    wrap,
-)
+from rounddiag.figures._parts.labels import hover_text, tick_step, wrap
 from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import (
     HEIGHT,

@@ -55,11 +55,7 @@ from rounddiag.schema import (
     mean_column,
 )
 from rounddiag.stats import cell_frame
-from rounddiag.stats.cells import (
-    EXTRA_COLUMNS,
-    P95,
-    aggregate_rounds,
-)
+from rounddiag.stats.cells import EXTRA_COLUMNS, P95, aggregate_rounds
 from rounddiag.stats.heatmap_rows import (
     HeatmapRows,
     Order,
@@ -174,11 +170,7 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     metric = mean_column(metric)
     inputs = prepare(data, a, b, layers=layers, known=("marginals",), theme=theme)
     heat = _build(
-        inputs,
-        metric=metric,
-        order=order,
-        pooling=pooling,
-        color_range=color_range,
+        inputs, metric=metric, order=order, pooling=pooling, color_range=color_range
     )
     title = "Difference" if heat.is_difference else subject(metric)
     title += " per sample and round"

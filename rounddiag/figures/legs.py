@@ -31,12 +31,7 @@ from rounddiag.figures._parts.canvas import (
     theme_of,
 )
 from rounddiag.figures._parts.data import note_unknown_rounds
-from rounddiag.figures._parts.labels import (
-    NO_TOKENS,
-    shorten_name,
-    shorten_value,
-    wrap,
-)
+from rounddiag.figures._parts.labels import NO_TOKENS, shorten_name, shorten_value, wrap
 from rounddiag.figures._parts.means import note_left_out
 from rounddiag.schema import LEGS
 from rounddiag.stats.inputs import Data, open_measured

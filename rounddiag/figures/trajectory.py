@@ -325,11 +325,7 @@ def _add_stems(figure: go.Figure, x: Array, diff: Array, line: dict[str, Any]) -
     ends[:, 1] = diff
     ends[:, 2] = np.nan
     figure.add_scatter(
-        x=np.repeat(x, 3),
-        y=ends.ravel(),
-        mode="lines",
-        line=line,
-        hoverinfo="skip",
+        x=np.repeat(x, 3), y=ends.ravel(), mode="lines", line=line, hoverinfo="skip"
     )
 
 

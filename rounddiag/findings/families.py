@@ -17,13 +17,7 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.columns.predicates import Condition
 from rounddiag.findings.causes import CAUSES, FAMILIES, Candidate
-from rounddiag.findings.conditions import (
-    CACHES,
-    PACKS,
-    VERSIONS,
-    WORKERS,
-    read_roles,
-)
+from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS, read_roles
 from rounddiag.findings.detectors.penalty import differs_at_seen_ids
 from rounddiag.findings.detectors.temperature import follows_log_odds
 from rounddiag.findings.detectors.truncation import lacks_mass, missing_mass

@@ -86,10 +86,7 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
         )
         bar.update(_COLOR_BAR)
         _shorten_hover(heatmap, session.state)
-    return {
-        "rounds": rounds_pane(session, theme),
-        "heatmap": _encode(heatmap, session),
-    }
+    return {"rounds": rounds_pane(session, theme), "heatmap": _encode(heatmap, session)}
 
 
 # Of a mean, a count and a unit; and of a value in a tooltip.

@@ -144,9 +144,7 @@ def _selection(session: Session, start: int) -> dict[str, Any]:
 
 
 def _token_columns(
-    session: Session,
-    rows: pd.DataFrame,
-    more: Sequence[tuple[str, str, Any]] = (),
+    session: Session, rows: pd.DataFrame, more: Sequence[tuple[str, str, Any]] = ()
 ) -> list[tuple[str, str, Any]]:
     columns, by = session.own_columns, session.state.by
     used = [name for name in ("role", by) if name in columns.names]

@@ -458,11 +458,7 @@ def _token_columns(
 
 
 def observed_tokens(
-    batch: Batch,
-    sample: int,
-    start: int,
-    stop: int,
-    cache: BatchCache | None = None,
+    batch: Batch, sample: int, start: int, stop: int, cache: BatchCache | None = None
 ) -> dict[str, Any]:
     r"""Return a span of a sample's prompt and response, token by token."""
     check_sample(sample, batch.num_samples)

@@ -303,10 +303,7 @@ def _invalid_entry(key: str, value: object, expected: str) -> FrameError:
     except Exception:  # noqa: BLE001 of any type; also a number of over 4,300 digits
         shown = f"a {type(value).__name__} that cannot be shown"
     return FrameError.build(
-        key=key,
-        expected=expected,
-        found=shown,
-        advice="Leave it out for the default.",
+        key=key, expected=expected, found=shown, advice="Leave it out for the default."
     )
 
 

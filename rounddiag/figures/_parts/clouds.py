@@ -192,10 +192,7 @@ def _layout_name(axis: str) -> str:
 
 def _domains(axes: AxisIds) -> dict[str, str]:
     """Return references to shares of a panel, not to values on its axes."""
-    return {
-        "xref": f"{axes['xaxis']} domain",
-        "yref": f"{axes['yaxis']} domain",
-    }
+    return {"xref": f"{axes['xaxis']} domain", "yref": f"{axes['yaxis']} domain"}
 
 
 _FIRST_AND_LATER = ("first round", "later rounds")

@@ -14,11 +14,7 @@ from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import Theme, ThemeName, theme_of
 from rounddiag.figures._parts.labels import shorten_name
-from rounddiag.schema import (
-    TOKENS,
-    Pair,
-    metric_name,
-)
+from rounddiag.schema import TOKENS, Pair, metric_name
 from rounddiag.stats.inputs import Data, open_measured
 
 _PAIR = ("rollout_log_prob", "old_log_prob")

@@ -15,11 +15,7 @@ from rounddiag.figures._parts.axes import LogAxis, tick_text
 from rounddiag.figures._parts.canvas import NARROW_PLOT, Theme, colorize, with_opacity
 from rounddiag.figures._parts.labels import format_number, format_percent
 from rounddiag.figures._parts.lines import RoundLine
-from rounddiag.figures._parts.means import (
-    add_counts,
-    add_means,
-    explain_marks,
-)
+from rounddiag.figures._parts.means import add_counts, add_means, explain_marks
 from rounddiag.findings import Onset
 from rounddiag.stats import few_rows
 
