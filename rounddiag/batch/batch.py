@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -32,9 +32,6 @@ from rounddiag.errors import BatchError
 from rounddiag.segmentation import Rounds, find_rounds
 from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -165,7 +162,7 @@ class Batch:
         *,
         response_mask: Tensor | np.ndarray[Any, Any] | Sequence[Any],
         **others: Any,  # noqa: ANN401 the fields have many types
-    ) -> Self:
+    ) -> Batch:
         """Build a batch from padded tensors, without copying contiguous ones.
 
         Parameters
@@ -180,7 +177,7 @@ class Batch:
         return cls(**from_padded(response_mask, others))
 
     @classmethod
-    def from_rows(cls, *, response_mask: Sequence[Any], **others: Any) -> Self:  # noqa: ANN401 the fields have many types
+    def from_rows(cls, *, response_mask: Sequence[Any], **others: Any) -> Batch:  # noqa: ANN401 the fields have many types
         """Build a batch from rows of different lengths.
 
         Parameters
@@ -197,7 +194,7 @@ class Batch:
         cls,
         samples: Iterable[Iterable[Sequence[Any]]],
         **others: Any,  # noqa: ANN401 the fields have many types
-    ) -> Self:
+    ) -> Batch:
         """Build a batch from what each role said, without token ids.
 
         A loader of trajectories ends here: it makes the turns, and passes by keyword
@@ -458,7 +455,7 @@ follows='append')
     def __len__(self) -> int:
         return self.num_samples
 
-    def __getitem__(self, index: SampleIndex | str | Sequence[str | int]) -> Self:
+    def __getitem__(self, index: SampleIndex | str | Sequence[str | int]) -> Batch:
         if isinstance(index, str):
             index = self.sample_number(index)
         elif isinstance(index, list | tuple):  # numbers and flags stay what they are
@@ -492,7 +489,7 @@ follows='append')
             )
         return numbers[0]
 
-    def where(self, keep: Sequence[bool] | np.ndarray[Any, Any] | Tensor) -> Self:
+    def where(self, keep: Sequence[bool] | np.ndarray[Any, Any] | Tensor) -> Batch:
         """Return the samples where `keep` is true, renumbered from 0.
 
         Parameters
@@ -501,7 +498,7 @@ follows='append')
         """
         return select(self, marked_rows(keep, self.num_samples))
 
-    def to(self, device: str | torch.device) -> Self:
+    def to(self, device: str | torch.device) -> Batch:
         """Return the same batch with its tensors on another device."""
         return move(self, device)
 

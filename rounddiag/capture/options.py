@@ -20,8 +20,6 @@ from rounddiag.errors import BatchError
 from rounddiag.loaders.paths import is_url
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from rounddiag.findings import Diagnosis
 
 
@@ -56,7 +54,7 @@ class Options:
     on_verdict: Callable[[Diagnosis, str], object] | None = None
 
     @classmethod
-    def checked(cls, writer: Writer, **given: Any) -> Self:  # noqa: ANN401 as given
+    def checked(cls, writer: Writer, **given: Any) -> Options:  # noqa: ANN401 as given
         """Return the options that can be used; the others are logged, and defaults."""
         options: dict[str, Any] = {"folder": ""}
         for name, value in given.items():

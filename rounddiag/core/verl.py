@@ -23,8 +23,6 @@ from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
     import pandas as pd
-    from typing_extensions import Self
-
 
 # verl adds this to the number of tokens that it divides by, in `masked_mean`.
 _EPSILON = 1e-8
@@ -56,7 +54,7 @@ class _Tokens:
     num_rounds: int
 
     @classmethod
-    def from_batch(cls, batch: Batch) -> Self:
+    def from_batch(cls, batch: Batch) -> _Tokens:
         """Pack the generated tokens of a batch."""
         keep, rounds = batch.response_mask != 0, batch.rounds
         old, rollout = batch.both_log_probs()

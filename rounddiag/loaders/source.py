@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rounddiag.errors import LoadError
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Buffer
 
 
 MAX_LINE = 1 << 16  # bytes of a text opcode of old pickles: a name or a number
@@ -38,7 +38,7 @@ class Source:
     data: bytes | None = field(default=None, repr=False)
 
     @classmethod
-    def of_file(cls, path: Path) -> Self:
+    def of_file(cls, path: Path) -> Source:
         """Record a file with its size and modification time."""
         stat = path.stat()
         return cls(path=path, size=stat.st_size, mtime_ns=stat.st_mtime_ns)

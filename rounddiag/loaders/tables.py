@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,10 +40,6 @@ from rounddiag.loaders.plain_columns import (
 )
 from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import StoredArray, StoredJagged, find_array, scalar_value
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 _Fields = Mapping[str, Sequence[Tensor]]
 SizeOf = Callable[[str], "tuple[int, int] | None"]
@@ -79,12 +75,12 @@ class LazyFields(Mapping[str, Any]):
         self._is_read = dict.fromkeys(names, False)
 
     @classmethod
-    def watch(cls, fields: Mapping[str, Any]) -> Self:
+    def watch(cls, fields: Mapping[str, Any]) -> LazyFields:
         """Return the same fields, with a `left_out` of their own."""
         return cls(fields, fields.__getitem__, _size_of(fields))
 
     @classmethod
-    def rename(cls, fields: Mapping[str, Any], names: Mapping[str, str]) -> Self:
+    def rename(cls, fields: Mapping[str, Any], names: Mapping[str, str]) -> LazyFields:
         """Return the same fields, some of them under other names.
 
         Examples
@@ -101,7 +97,7 @@ class LazyFields(Mapping[str, Any]):
         )
 
     @classmethod
-    def join(cls, first: Mapping[str, Any], second: Mapping[str, Any]) -> Self:
+    def join(cls, first: Mapping[str, Any], second: Mapping[str, Any]) -> LazyFields:
         """Return the fields of two mappings that share no name."""
         owner = {name: fields for fields in (first, second) for name in fields}
         return cls(owner, lambda name: owner[name][name])

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rounddiag.text.tokenizers import (
     FRAGMENT,
@@ -15,10 +15,6 @@ from rounddiag.text.tokenizers import (
     resolve_tokenizer,
     special_tokens,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 _MAX_BYTES = 1000  # of a token; no model has a longer one
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a single-byte token, as in Llama
@@ -48,7 +44,7 @@ class TokenTable:
     special: Mapping[int, str]
 
     @classmethod
-    def from_tokenizer(cls, tokenizer: object, token_ids: Iterable[int]) -> Self:
+    def from_tokenizer(cls, tokenizer: object, token_ids: Iterable[int]) -> TokenTable:
         """Look up the text of each of these ids once, and keep its first 1000 bytes."""
         ids = sorted({token_id for token_id in token_ids if token_id >= 0})
         texts = pieces(ids, tokenizer, starts=range(len(ids)))  # one by one
@@ -62,7 +58,7 @@ class TokenTable:
         return cls(tokens, {i: _cut(text.encode()).decode() for i, text in special})
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, text: str) -> TokenTable:
         """Read what `to_json` wrote."""
         tokens, special = json.loads(text)
         return cls(
