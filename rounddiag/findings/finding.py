@@ -22,6 +22,7 @@ from rounddiag.findings.causes import (
     describe_families,
     group_families,
 )
+from rounddiag.findings.permutation import CONTENT
 from rounddiag.findings.view import View
 from rounddiag.schema import TOKENS
 from rounddiag.stats.cells import cell_means
@@ -270,9 +271,6 @@ _BY_STEP = frozenset(
     {"decoding_step", "context_length", "last_of_longest", "since_image"}
     | {"after_image", "own_start"}
 )
-_BY_TOKEN = frozenset(
-    {"role", "token_id", "application", "first_tokens", "last_tokens"}
-)
 _BY_ROUND = frozenset({"round", "last_round", "images_seen"})
 _STEPS = 48
 # Points of a scatter plot; more are thinned evenly, those of the finding last.
@@ -310,7 +308,7 @@ def exhibit(finding: Finding) -> Exhibit:
     if columns & _BY_STEP:
         return Exhibit("step", _by_step(view, inside))
     is_part = len(finding.samples) < view.num_samples
-    if is_part and not columns & _BY_TOKEN:
+    if is_part and not columns & CONTENT:
         inside = np.isin(view.sample, finding.samples)
         return Exhibit("sample", _by_sample(view, inside))
     return Exhibit("log_prob", _cloud(view, inside))

@@ -14,6 +14,7 @@ from torch import Tensor
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.chains import ChainBatch
+from rounddiag.batch.sample_sequence import SampleSequence, known_sequence
 from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
 from rounddiag.proof.chat import Chat
@@ -244,21 +245,12 @@ class Samples:
 
 def read_trajectory(batch: Batch, sample: int) -> Trajectory:
     """Read a sample of a batch."""
-    begin = int(batch.offsets[sample])
-    response = batch.require_ids()[begin : begin + int(batch.lengths[sample])]
-    prompt = response[:0]
-    if batch.prompt_ids is not None and batch.prompt_offsets is not None:
-        first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
-        prompt = batch.prompt_ids[first:stop]
-    rounds = batch.rounds
-    mine = rounds.sample == sample
-    starts = (rounds.start[mine] - begin + len(prompt)).tolist()
-    sizes = rounds.num_tokens[mine].tolist()
+    sequence = SampleSequence(batch, sample)
     return Trajectory(
         sample=sample,
-        ids=torch.cat([prompt, response]).long().cpu(),
-        start=len(prompt),
-        rounds=tuple((at, at + size) for at, size in zip(starts, sizes, strict=True)),
+        ids=torch.from_numpy(known_sequence(batch, sample)[1]).long(),
+        start=sequence.num_prompt,
+        rounds=tuple(zip(sequence.starts, sequence.stops, strict=True)),
         shots=() if batch.images is None else tuple(batch.images[sample]),
     )
 

@@ -12,6 +12,7 @@ from rounddiag._typing import Array
 from rounddiag.core import token_frame
 from rounddiag.core.columns import sample_clusters
 from rounddiag.core.divergence import get_measure
+from rounddiag.core.measured import values_of
 from rounddiag.stats.intervals import ratio_interval
 from rounddiag.widgets.columns import (
     MAX_GROUPS,
@@ -47,10 +48,8 @@ def value_means(session: Session, name: str) -> dict[str, Any]:
     measure = get_measure(state.metric)
     if measure.source_column not in tokens:
         tokens = token_frame(filtered.batch, measure.extra_columns)
-    source = tokens[measure.source_column].to_numpy()
-    is_finite = np.isfinite(source)
-    size = np.full(len(source), np.nan)
-    size[is_finite] = measure.values(source[is_finite])
+    columns_read = {measure.source_column, measure.gate}
+    size = values_of({name: tokens[name].to_numpy() for name in columns_read}, measure)
     cluster = sample_clusters(filtered.batch)[tokens["sample"].to_numpy()]
     rows = [
         {"text": texts[code], "condition": conditions[code], **means}
