@@ -16,6 +16,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.columns.predicates import Condition
+from rounddiag.core.versions import Versions
 from rounddiag.findings.causes import CAUSES, FAMILIES, Candidate
 from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS, read_roles
 from rounddiag.findings.detectors.penalty import differs_at_seen_ids
@@ -147,7 +148,7 @@ class Spot:
         parts = {"first_tokens", "last_tokens", "after_image"}
         return cls(
             scopes=scopes,
-            columns=_columns(place) if isinstance(place, Place) else {},
+            columns={**_read_lags(view, tokens), **_columns(place)},
             is_everywhere=_is_raised(view, others),
             is_part=any(c.column in parts for c in conditions),
             has_images=is_seen if is_known or is_seen else None,
@@ -369,9 +370,22 @@ def _scope(condition: Condition) -> str:
     return scope or next(words, "samples")
 
 
-def _columns(place: Place) -> dict[str, str]:
+def _read_lags(view: View, tokens: Array) -> dict[str, str]:
+    """Return a clue if exactly these tokens are of older weights than the trainer's."""
+    versions = Versions.of(view.batch)
+    if versions is None:
+        return {}
+    is_same = (versions.lag()[view.order] > 0) == tokens
+    return (
+        {"version": "these tokens alone are of older weights"} if is_same.all() else {}
+    )
+
+
+def _columns(place: Place | TwoKinds | None) -> dict[str, str]:
     """Return the clue of each column that tells workers, versions, caches or packs."""
     clues: dict[str, str] = {}
+    if not isinstance(place, Place):
+        return clues
     kinds = {kind for kind, _ in _COLUMNS}
     for condition in place.conditions:
         if (kind := _scope(condition)) in kinds and condition.column not in _SCOPES:

@@ -108,6 +108,19 @@ def test_missing_mass_is_of_the_sampler_s_settings_though_images_may_be_missing(
     assert "sampling" in finding.families
 
 
+def test_a_place_that_has_all_tokens_of_older_weights_says_so() -> None:
+    parts = arrays()
+    is_first = rounds_of(parts) <= 1
+    shaken(parts, is_first & (parts["mask"] > 0), 0.3)
+    for older, clue in (
+        (is_first, "these tokens alone are of older weights"),
+        (rounds_of(parts) <= 2, "later rounds differ less, as after an update"),
+    ):
+        version = torch.from_numpy(np.where(older, 3, 4))
+        batch = made(parts, token_columns={"weight_version": version})
+        assert rd.diagnose(batch)[0].families["weights"] == clue
+
+
 def test_one_worker_is_that_of_its_column_and_inputs_are_struck() -> None:
     rank = np.arange(32) % 4
     finding = first_of(
