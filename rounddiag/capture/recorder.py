@@ -365,7 +365,7 @@ class Recorder:
         named_tensors : mapping or iterable
             Under the names of the sender; or what `digest_weights` returned there.
         version : int, optional
-            The version that the worker was told to load, where it knows.
+            The version that the worker was to load, where it knows.
         worker : int or str
             Which of the sampler's processes received them.
 

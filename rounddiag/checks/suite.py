@@ -97,7 +97,7 @@ def check(
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window_verl.pkl")
-    >>> [one.name for one in check(batch).failed]
+    >>> [result.name for result in check(batch).failed]
     []
     """
     batch = select_scores(batch, a, b)

@@ -206,8 +206,8 @@ def metrics(
     >>> mask = torch.tensor([[1, 0, 1]])
     >>> old = torch.tensor([[-1.5, 0.0, -2.0]])
     >>> rollout = torch.tensor([[-1.0, 0.0, -2.0]])
-    >>> found = metrics(mask, old, rollout)
-    >>> found["per_round/round_0_abs_diff_mean"], found["per_round/max_round_diff"]
+    >>> numbers = metrics(mask, old, rollout)
+    >>> numbers["per_round/round_0_abs_diff_mean"], numbers["per_round/max_round_diff"]
     (0.5, 0)
     """
     if isinstance(response_mask, Batch):
@@ -345,10 +345,10 @@ def reconcile(batch: Batch, logged: Mapping[str, float]) -> pd.DataFrame:
     ...     rollout_log_probs=torch.tensor([[-1.0, 0.0, -2.0]]),
     ...     old_log_probs=torch.tensor([[-1.5, -3.0, -2.0]]),
     ... )
-    >>> found = rd.reconcile(batch, {"rollout_corr/kl": 0.25, "rollout_corr/ppl": 9})
-    >>> found["equal"].tolist()
+    >>> rows = rd.reconcile(batch, {"rollout_corr/kl": 0.25, "rollout_corr/ppl": 9})
+    >>> rows["equal"].tolist()
     [True, False]
-    >>> found["reason"].tolist()[1]
+    >>> rows["reason"].tolist()[1]
     "not a number of this batch; did you mean 'rollout_corr/kl'?"
     """
     import pandas as pd

@@ -127,8 +127,8 @@ def known_diagnosis(
     >>> batch = rd.load("sample_data/healthy.parquet")
     >>> known_diagnosis(batch) is None
     True
-    >>> found = rd.diagnose(batch)
-    >>> known_diagnosis(batch) is found
+    >>> diagnosis = rd.diagnose(batch)
+    >>> known_diagnosis(batch) is diagnosis
     True
     """
     return find_kept(batch, (_kind_of_pair(a, b), a, b), healthy=None)

@@ -28,7 +28,7 @@ _EXPECTED = {
 _ADVICE = {
     "responses": "A batch needs verl's fields `responses` and `response_mask`.",
     "response_mask": "Save `response_mask` as well: without it, generated tokens cannot"
-    " be told apart from observations.",
+    " be distinguished from observations.",
 }
 # Sources of columns that were passed in memory, which need not be verl's.
 _IN_MEMORY = {"dict", "DataProto", "TensorDict"}

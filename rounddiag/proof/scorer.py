@@ -282,8 +282,8 @@ class Scorer:
             reader: Any = self.weights.get(request.weights, engine)
             # Only engines that have other weights beside them take a third.
             others: list[Any] = []
-            if request.kept:
-                others = [self.weights[request.kept_weights]]
+            if request.num_cached:
+                others = [self.weights[request.cached_weights]]
             readouts.append(reader.read(request, self.samples, *others))
             self.spent += time.perf_counter() - begin
             self.num_read += len(request.ids)
@@ -340,8 +340,8 @@ class Scorer:
                         request,
                         places=later.places or request.places,
                         setting=later.setting or request.setting,
-                        kept=later.kept or request.kept,
-                        kept_weights=later.kept_weights or request.kept_weights,
+                        num_cached=later.num_cached or request.num_cached,
+                        cached_weights=later.cached_weights or request.cached_weights,
                     )
                     for request in requests
                 ]

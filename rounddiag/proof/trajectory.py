@@ -36,14 +36,14 @@ class Picture:
         image tokens; `blurred_1`, by a Gaussian of 1 pixel; `pad`, no pixels, so that
         the embeddings of the image tokens stand in; `zeros`, features of zeros.
     scale: How many times as many pixels as the model saw.
-    most: The most pixels, where they are not those of the processor; else 0.
+    max_pixels: The most pixels, where they are not those of the processor; else 0.
     """
 
     sample: int
     index: int
     look: str = "seen"
     scale: float = 1.0
-    most: int = 0
+    max_pixels: int = 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -119,7 +119,8 @@ class Request:
     weights: The name of the weights, where they are not the given ones.
     uncut: Where tokens at the end were left out, the request with them: positions are
         those of all.
-    kept: The keys and values of so many first tokens are those of `kept_weights`.
+    num_cached: The keys and values of so many first tokens are those of
+        `cached_weights`.
     """
 
     sample: int
@@ -131,8 +132,8 @@ class Request:
     setting: str = ""
     weights: str = ""
     uncut: Request | None = None
-    kept: int = 0
-    kept_weights: str = ""
+    num_cached: int = 0
+    cached_weights: str = ""
 
     @cached_property
     def wanted(self) -> Tensor:

@@ -162,7 +162,9 @@ def _cached_prompt(weights: str, label: str) -> Hypothesis:
         cached = trajectory.start - 1  # the last token of a prompt is always computed
         if cached < 1:
             return None
-        return replace(Request.of_sample(trajectory), kept=cached, kept_weights=weights)
+        return replace(
+            Request.of_sample(trajectory), num_cached=cached, cached_weights=weights
+        )
 
     return Hypothesis(
         name=f"cached_prompt_of_{label}",
@@ -189,7 +191,7 @@ def _kept_rounds(weights: str, number: int, block: int) -> Edit:
         after = base.score_only(border, len(trajectory.ids))
         return [
             replace(before, weights=weights),
-            replace(after, kept=cached, kept_weights=weights),
+            replace(after, num_cached=cached, cached_weights=weights),
         ]
 
     return edit

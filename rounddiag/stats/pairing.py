@@ -163,8 +163,8 @@ def worst_differences(
     ...     rd.load(f"sample_data/{name}.parquet") for name in ("healthy", "stale")
     ... ]
     >>> pairs = pair_samples(*(batch.sample_ids for batch in batches))
-    >>> found = worst_differences(*map(rd.token_frame, batches), pairs, num=1)
-    >>> found["samples"][["sample", "difference"]].round(3)
+    >>> worst = worst_differences(*map(rd.token_frame, batches), pairs, num=1)
+    >>> worst["samples"][["sample", "difference"]].round(3)
        sample  difference
     0       5       0.054
     """

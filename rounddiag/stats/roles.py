@@ -50,8 +50,8 @@ def role_means(
     Examples
     --------
     >>> import rounddiag as rd
-    >>> found = role_means(rd.load("sample_data/healthy.parquet"))
-    >>> found[["role", "num_tokens"]].iloc[[0, -1]]
+    >>> means = role_means(rd.load("sample_data/healthy.parquet"))
+    >>> means[["role", "num_tokens"]].iloc[[0, -1]]
                   role  num_tokens
     0          thought        1984
     8  last of a round         256

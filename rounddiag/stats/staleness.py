@@ -68,8 +68,8 @@ def staleness_share(
     Examples
     --------
     >>> import rounddiag as rd
-    >>> found = staleness_share(rd.load("sample_data/stale.parquet"))
-    >>> round(found.share, 2), found.num_tokens
+    >>> stale = staleness_share(rd.load("sample_data/stale.parquet"))
+    >>> round(stale.share, 2), stale.num_tokens
     (0.93, 2113)
     """
     versions = Versions.of(batch)

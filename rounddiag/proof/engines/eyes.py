@@ -148,7 +148,7 @@ class Eyes:
     def _pixels_of(self, picture: Picture, samples: Samples) -> _Pixels:
         look = "seen" if picture.look in {"pad", "zeros"} else picture.look
         trajectory = samples[picture.sample]
-        limits = (0, picture.most)
+        limits = (0, picture.max_pixels)
         if picture.scale != 1:
             start, stop = trajectory.spans[picture.index]
             vision = self.model.config.vision_config

@@ -155,14 +155,15 @@ class LocalEngine:
     ) -> Readout:
         """Run one pass; return what logits follow from.
 
-        The keys and values of the first `request.kept` tokens are those of `filled_by`.
+        The keys and values of the first `request.num_cached` tokens are those of
+        `filled_by`.
         """
         cache = None
         if filled_by is not None:
             filled: Layers = {}
             with filled_by.adapted_model():
                 filled_by._run(request, samples, _cache(filled))  # noqa: SLF001 of this class
-            cache = _cache({}, filled, request.kept)
+            cache = _cache({}, filled, request.num_cached)
         change = SETTINGS.get(request.setting, nullcontext)
         with change(self.model), self.adapted_model():
             return self._readout(request, samples, self._run(request, samples, cache))

@@ -147,9 +147,9 @@ def register_hypothesis(
     Examples
     --------
     >>> @register_hypothesis("no_prompt", "no prompt at all", cause="prompt_mismatch")
-    ... def drop_prompt(one, samples):
-    ...     whole = Request.of_sample(one)
-    ...     return whole.keep(whole.source >= one.start, whole.pictures)
+    ... def drop_prompt(trajectory, samples):
+    ...     whole = Request.of_sample(trajectory)
+    ...     return whole.keep(whole.source >= trajectory.start, whole.pictures)
     >>> "no_prompt" in registered_names()
     True
     >>> unregister_hypothesis("no_prompt")

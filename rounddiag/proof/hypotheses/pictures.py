@@ -278,7 +278,9 @@ def scale_to(percent: int) -> Edit:
 def limit_to(limit: int) -> Edit:
     """Limit a picture that is larger; a smaller one is as the model saw it."""
     return resize(
-        lambda picture, pixels: replace(picture, most=limit if limit < pixels else 0)
+        lambda picture, pixels: replace(
+            picture, max_pixels=limit if limit < pixels else 0
+        )
     )
 
 
@@ -287,4 +289,4 @@ register_hypothesis(
     "pictures of the size at which they are stored",
     cause="image_expansion",
     needs=("pictures", "resolution"),
-)(resize(lambda picture, pixels: replace(picture, most=pixels)))
+)(resize(lambda picture, pixels: replace(picture, max_pixels=pixels)))

@@ -18,7 +18,7 @@ from tests.loaders.verl_writer import small_batch, write
 MASK_LACKS = (
     "expected a mask of the tokens that the model wrote; found only prompts, responses,"
     " rollout_log_probs, old_log_probs. Save `response_mask` as well: without it,"
-    " generated tokens cannot be told apart from observations."
+    " generated tokens cannot be distinguished from observations."
 )
 WIDE = f"expected 2 rows of 4 positions; found 2 rows of 5 positions. {SAME}"
 # The field that is named, what it says, and the changed fields.
