@@ -61,18 +61,22 @@ def percent(share: float) -> str:
     return f"{float(text):g}%"
 
 
-def join_names(first: Sequence[object], total: int, *, most: int = 3) -> str:
+def join_names(
+    first: Sequence[object], total: int | None = None, *, most: int = 3
+) -> str:
     """Join the first few names, and say how many more there are.
 
-    A single one more is named instead, where it is known.
+    A single one more is named instead, where it is known. `total` is the number of all
+    names, where `first` is not all of them.
 
     Examples
     --------
-    >>> join_names(["r1", "r2", "r5", "r6", "r7"], 5)
+    >>> join_names(["r1", "r2", "r5", "r6", "r7"])
     'r1, r2, r5 and 2 more'
-    >>> join_names(["r1", "r2", "r5", "r6"], 4)
+    >>> join_names(["r1", "r2", "r5", "r6"])
     'r1, r2, r5, r6'
     """
+    total = len(first) if total is None else total
     shown = first[: most + (total == most + 1)]
     more = total - len(shown)
     return ", ".join(map(str, shown)) + (f" and {more:,} more" if more else "")
@@ -123,5 +127,4 @@ def format_names(names: Iterable[object]) -> str:
     >>> format_names(["step", "reward"]), format_names([])
     ('step, reward', 'nothing')
     """
-    short = [f"{name!s:.40}" for name in names]
-    return join_names(short, len(short), most=12) or "nothing"
+    return join_names([f"{name!s:.40}" for name in names], most=12) or "nothing"

@@ -158,7 +158,7 @@ def _outliers(batch: Batch) -> Fault | None:
         is_explained = ratio * away[rest].max() < _HUNDREDS * away[far].min()
     if is_explained or _is_of_one_scale(batch):
         return None
-    names = join_names(far.tolist(), len(far))
+    names = join_names(far.tolist())
     highest = max(samples.low[far[0]], samples.high[far[0]], key=abs)
     own = (
         f"sample {names} has an advantage of {highest:,.4g}"
@@ -347,8 +347,7 @@ def _uneven(batch: Batch) -> Fault | None:
     ]
     first = samples.names[int(np.flatnonzero(sizes != usual)[0])]
     return Fault(
-        f"{join_names(counts, len(counts))}: the first of another size than {usual:,}"
-        f" is {first}",
+        f"{join_names(counts)}: the first of another size than {usual:,} is {first}",
         tuple(np.flatnonzero(sizes[samples.group] != usual).tolist()),
     )
 

@@ -290,7 +290,7 @@ def fault_in(samples: Sequence[int], fault_text: str) -> Fault | None:
     """Return the fault of the samples that break a contract; None if there are none."""
     if not samples:
         return None
-    first = join_names(samples, len(samples), most=_MAX_NAMED)
+    first = join_names(samples, most=_MAX_NAMED)
     word = "sample" if len(samples) == 1 else "samples"
     return Fault(
         f"{pluralize(len(samples), 'sample')} {fault_text}: {word} {first}",

@@ -8,7 +8,6 @@ from typing import Any
 
 from rounddiag.batch import Batch
 from rounddiag.checks.contracts import Contract, Fault, UntestableError
-from rounddiag.wording import join_names
 
 
 def checkpoint_of(batch: Batch) -> str:
@@ -51,7 +50,7 @@ def _lacks(batch: Batch) -> Fault | None:
     if "prompt_hash" not in batch.round_columns:
         missing.append("what the sampler read in each round (`capture.round_record`)")
     if missing:
-        names = join_names(missing, len(missing), most=len(missing))
+        names = ", ".join(missing)
         raise UntestableError(
             field="meta", why=f"`rounddiag.prove` could also use {names}"
         )

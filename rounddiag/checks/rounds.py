@@ -229,7 +229,7 @@ def _never_stops(batch: Batch) -> Fault | None:
             f"the end token{which} is in no mask, in {len(rows):,} of"
             f" {pluralize(len(sample.unique()), 'sample')}"
         )
-        first = join_names(rows, len(rows))
+        first = join_names(rows)
         tokens = following[runs & is_followed]
         return Fault(f"{detail}: samples {first}", tuple(rows), tokens)
     return None

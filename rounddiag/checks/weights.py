@@ -93,7 +93,7 @@ def _not_arrived(meta: Mapping[str, Any]) -> str:
     is_one = len(workers) == 1
     workers.pop("", None)
     return "; ".join(
-        text if is_one else f"{text}, on worker {join_names(names, len(names))}"
+        text if is_one else f"{text}, on worker {join_names(names)}"
         for text, names in workers.items()
     )
 

@@ -116,7 +116,7 @@ def _check_folder(notebooks: Path, *, untrusted: bool) -> None:
         raise RounddiagError.build(
             file=notebooks,
             expected="nothing but notebooks, beside a file that is not trusted",
-            found=join_names(others, len(others)),
+            found=join_names(others),
             advice="A kernel could import it: run the command in another folder.",
         )
 

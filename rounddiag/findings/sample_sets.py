@@ -200,7 +200,7 @@ class _Sets:
         h, e = self.hits[self.present], self.expected[self.present]
         chosen, penalty = _best_set(h, e, self.whole)
         rows = np.sort(self.present[chosen])
-        names = join_names(rows.tolist(), len(rows))
+        names = join_names(rows.tolist())
         text = f"in sample{'s' * (len(rows) > 1)} {names}"
         yield self._candidate(SAMPLE_SET, rows, text, len(rows), penalty)
 

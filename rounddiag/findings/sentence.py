@@ -22,7 +22,7 @@ from rounddiag.findings.place import Place
 from rounddiag.findings.two_kinds import find_two_kinds
 from rounddiag.findings.verdict import Verdict, find_verdict
 from rounddiag.findings.view import View
-from rounddiag.wording import capitalize, join_names, pluralize
+from rounddiag.wording import capitalize, pluralize
 
 # Fewer large diffs are no headline: the ratio is.
 _MIN_LARGE = 5
@@ -304,7 +304,7 @@ def _advise(diagnosis: Diagnosis) -> str:
         and "check" not in finding.where  # the headline has those
     )
     if names:
-        parts.append(f"Also {join_names([*names], len(names), most=len(names))}.")
+        parts.append(f"Also {', '.join(names)}.")
     places = sum(finding.kind == "place" for finding in others)
     if places:
         verb = "stands" if places == 1 else "stand"
@@ -344,7 +344,7 @@ def _describe_checks(diagnosis: Diagnosis) -> str:
     ]
     names = [*dict.fromkeys(fields)]
     if names:
-        listed = join_names(names, len(names), most=len(names))
+        listed = ", ".join(names)
         text += f"; not tested: {listed} (not in the file)"
     return f"{text}."
 

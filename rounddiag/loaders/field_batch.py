@@ -77,7 +77,7 @@ def _compare_input_ids(reader: FieldReader) -> dict[str, str]:
         for sample, parts in unequal.items()
         if (difference := _difference(*parts, None if real is None else real[sample]))
     ]
-    return {"input_ids": join_names(differences, len(differences)) or "equal"}
+    return {"input_ids": join_names(differences) or "equal"}
 
 
 def _difference(

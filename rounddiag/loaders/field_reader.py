@@ -419,6 +419,6 @@ def _misfits(sizes: Sequence[int], wanted: Sequence[int]) -> str:
     by = f"{low}" if low == high else f"{low} to {high}"
     return (
         f"{len(off)} of {len(wanted)} rows with another length, by {by}:"
-        f" {join_names([*off], len(off))} (row {first} has {sizes[first]}, and"
+        f" {join_names([*off])} (row {first} has {sizes[first]}, and"
         f" {wanted[first]} there)"
     )

@@ -261,7 +261,7 @@ def _rows(record: Record) -> Iterator[Record]:
         named = [f"`{name:.40}` of {size}" for name, size in sizes.items()]
         raise record.source.error(
             expected="lists of one length, with a value for each sample",
-            found=f"{join_names(named, len(named))} in line {record.line}",
+            found=f"{join_names(named)} in line {record.line}",
             advice="Write a line for each sample.",
         )
     for index in range(max(sizes.values())):

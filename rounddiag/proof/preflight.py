@@ -105,7 +105,7 @@ class Preflight:
         failed = list(self.failed)
         if is_at_least(verdict, fail_on):
             failed.append(f"the verdict is {verdict}")
-        names = join_names(failed, len(failed)) if failed else ""
+        names = join_names(failed) if failed else ""
         lines.append(f"failed: {names}" if failed else "passed: no check fails")
         return "\n".join(map(printable, lines))
 

@@ -129,7 +129,7 @@ class Proof:
             if why not in NOT_APPLICABLE
         ]
         if parts:
-            lines.append(f"Not tested: {join_names(parts, len(parts), most=4)}.")
+            lines.append(f"Not tested: {join_names(parts, most=4)}.")
         if self.num_sent:
             lines.append(
                 f"Sent: {pluralize(self.num_sent, 'picture')} to {self.scorer}."
@@ -261,7 +261,7 @@ def _describe(conclusion: Conclusion) -> str:
     where = "" if last.where == "all" else f", {last.where}"
     rivals = ""
     if conclusion.rivals:
-        rivals = f" As good: {join_names(conclusion.rivals, len(conclusion.rivals))}."
+        rivals = f" As good: {join_names(conclusion.rivals)}."
     share = f", {percent(max(last.share, 0))} explained" if last is first else ""
     evidence = sum(each.evidence for each in conclusion.opinions)
     return (

@@ -268,7 +268,7 @@ class RunFolder:
         raise LoadError.build(
             file=self.address,
             expected="a folder of step files, of a `Recorder` or of a framework",
-            found=join_names(names, len(names)) or "no file",
+            found=join_names(names) or "no file",
             advice="`rounddiag.formats()` lists the files that count; pass the folder"
             " that holds them.",
         )
@@ -339,7 +339,7 @@ class RunFolder:
             raise LoadError.build(
                 file=self.address,
                 expected="one file per step, or one per step and rank",
-                found=f"step {step} in {join_names(names, len(names))}",
+                found=f"step {step} in {join_names(names)}",
                 advice="Pass the folder of one run.",
             )
 

@@ -446,7 +446,7 @@ class Run:
 
     def _step(self, step: int) -> StepFiles:
         if step not in self._files:
-            names = join_names(self.steps, len(self.steps), most=5)
+            names = join_names(self.steps, most=5)
             raise LoadError.build(
                 file=self.path,
                 key="step",

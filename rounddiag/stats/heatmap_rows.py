@@ -156,7 +156,7 @@ def _select_listed(samples: pd.DataFrame, order: Sequence[int | str]) -> pd.Data
         raise FrameError.build(
             key="order",
             expected=f"each sample once, of {len(samples)}",
-            found=join_names(wrong, len(wrong)),
+            found=join_names(wrong),
             advice="Name samples by their numbers or ids.",
         )
     return samples.iloc[rows]

@@ -439,9 +439,7 @@ def _ends(column: Column, condition: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _unknown_column(name: str, known: list[str]) -> FrameError:
-    return _invalid(
-        name, f"a column out of {join_names([*known], len(known), most=20)}", "none"
-    )
+    return _invalid(name, f"a column out of {join_names([*known], most=20)}", "none")
 
 
 def _unknown_value(name: str, unknown: list[Any], values: Array) -> FrameError:
@@ -449,7 +447,7 @@ def _unknown_value(name: str, unknown: list[Any], values: Array) -> FrameError:
         expected = f"samples from 0 to {values[-1]}, or their ids"
     else:
         names = [repr(value) for value in values.tolist()]
-        expected = f"values out of {join_names(names, len(names), most=8)}"
+        expected = f"values out of {join_names(names, most=8)}"
     return _invalid(name, expected, f"{unknown!r:.80}")
 
 

@@ -163,7 +163,7 @@ def _describe_mismatch(
 
 
 def _join_sizes(sizes: list[int]) -> str:
-    return join_names(sizes, len(sizes), most=_MAX_SIZES) or "none"
+    return join_names(sizes, most=_MAX_SIZES) or "none"
 
 
 def _shorten(facts: list[str]) -> list[str]:

@@ -107,7 +107,7 @@ def _refuse_partial(name: str, report: dict[str, Any]) -> None:
             raise LoadError.build(
                 file=name,
                 expected="all weights of the model",
-                found=f"a checkpoint that {lack} {join_names(names, len(names))}",
+                found=f"a checkpoint that {lack} {join_names(names)}",
                 advice="Pass a complete checkpoint, as `save_pretrained` writes it.",
             )
 
