@@ -515,8 +515,8 @@ follows='append')
         return as_html(self)
 
 
-def require_batch(value: object) -> None:
-    """Raise a BatchError if a value, such as a path, is not a Batch.
+def require_batch(value: object) -> Batch:
+    """Return a Batch; raise a BatchError if a value, such as a path, is not a Batch.
 
     Examples
     --------
@@ -532,3 +532,4 @@ def require_batch(value: object) -> None:
             found=f"a {type(value).__name__}",
             advice="Open a file with `rounddiag.load(path)` first.",
         )
+    return value

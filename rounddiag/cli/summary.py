@@ -164,7 +164,7 @@ def _onset(diagnosis: Diagnosis) -> str:
     if onset is None:
         return ""
     return (
-        f"onset: round {onset.round} ({onset.interval}), mean |diff| "
+        f"onset: round {onset.round} (95 % interval: {onset.interval}), mean |diff| "
         f"{onset.before:.4g} nat before and {onset.after:.4g} nat from there on"
     )
 

@@ -107,9 +107,7 @@ class Measured:
 
     def require_batch(self) -> Batch:
         """Return the batch; raise a BatchError where a frame was given."""
-        require_batch(self.data)
-        assert isinstance(self.data, Batch)  # noqa: S101 for the type checker
-        return self.data
+        return require_batch(self.data)
 
     @property
     def rounds(self) -> pd.DataFrame:

@@ -36,14 +36,13 @@ class Onset:
     after: float
 
     def __str__(self) -> str:
-        return f"round {self.round} on ({self.interval})"
+        return f"round {self.round} on (95 % interval: {self.interval})"
 
     @property
     def interval(self) -> str:
-        """The interval in words."""
-        if self.low == self.high:
-            return "95 % interval: this round alone"
-        return f"95 % interval {self.low} to {self.high}"
+        """The rounds of the interval."""
+        is_one = self.low == self.high
+        return "this round alone" if is_one else f"{self.low} to {self.high}"
 
 
 def find_onset(view: View, place: Place) -> Onset | None:

@@ -126,7 +126,7 @@ def _conditions(where: Mapping[str, Any]) -> list[str]:
     if onset is not None:
         conditions.append(f"from round {onset.round} on")
         if onset.low != onset.high:
-            conditions[-1] += f" ({onset.interval})"
+            conditions[-1] += f" (95 % interval: {onset.interval})"
     elif where.get("images_from") is not None:
         conditions.append("after the first image")
     if "column" in where and "value" in where:

@@ -287,16 +287,9 @@ def _describe_onset(scene: RoundScene) -> list[str]:
     mark = f"{colorize('●', scene.theme.mark)} " if is_marked else ""
     before, after = format_number(onset.before), format_number(onset.after)
     return [
-        f"{mark}onset: round {onset.round} ({_interval(onset)})",
+        f"{mark}onset: round {onset.round} (95 %: {onset.interval})",
         f"mean |diff| {before}, then {after} nat",
     ]
-
-
-def _interval(onset: Onset) -> str:
-    """Return the interval of an onset, short enough for half a row of a key."""
-    if onset.low == onset.high:
-        return "95 %: this round alone"
-    return f"95 %: {onset.low} to {onset.high}"
 
 
 def _explain_quantiles(summary: pd.DataFrame, theme: Theme) -> list[str]:
