@@ -206,11 +206,6 @@ def _float64(
 _CLIP = math.log(0.8), math.log(1.2)  # PPO's usual range of the importance ratio
 
 
-def _is_clipped(difference: Array) -> Array:
-    low, high = _CLIP
-    return (difference < low) | (difference > high)
-
-
 def _beyond(threshold: float) -> Callable[[Array], Array]:
     return _float64(lambda difference: beyond(difference, threshold))
 
@@ -228,7 +223,9 @@ _VALUES: dict[str, Callable[[Array], Array]] = {
     **dict.fromkeys(("surprise", "entropy"), np.positive),
     **dict.fromkeys(("round_length", "round_seconds", "round_reward"), np.positive),
     "share_equal": lambda difference: (difference == 0).astype(np.float64),
-    "clip_share": lambda difference: _is_clipped(difference).astype(np.float64),
+    "clip_share": lambda difference: (
+        (difference < _CLIP[0]) | (difference > _CLIP[1])
+    ).astype(np.float64),
     "train_rollout_logprob_abs_diff": np.abs,
     "mismatch_kl": _float64(k3),
     "token_mult_prob_error": _float64(mult_prob_error),

@@ -368,11 +368,6 @@ def as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def are_rows(data: Sequence[object]) -> bool:
-    """Return whether data is a list of mappings, one per row."""
-    return len(data) > 0 and all(isinstance(row, Mapping) for row in data)
-
-
 def require_unique_names(names: Sequence[object], source: Source) -> None:
     """Raise a LoadError if two columns have one name."""
     if len({*names}) < len(names):
@@ -404,7 +399,8 @@ def _table_of_frame(frame: Any, source: Source) -> Table:  # noqa: ANN401 of pan
 def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     """Return data as a table, and a source that names it in messages."""
     source = Source(path=Path(type(data).__name__), size=0, data=b"")
-    if isinstance(data, list | tuple) and are_rows(data):
+    is_list = isinstance(data, list | tuple) and len(data) > 0
+    if is_list and all(isinstance(row, Mapping) for row in data):
         columns, left_out = collect_columns(data)
         return replace(table_of(columns), left_out=left_out), source
     if isinstance(data, Mapping):

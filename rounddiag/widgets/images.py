@@ -37,7 +37,7 @@ def last_seen_screenshots(
     for index, shot in enumerate(shots):
         if shot.round is not None and 0 <= shot.round < num_rounds:
             indices[shot.round] = index
-    return [*accumulate(indices, _latest)]
+    return [*accumulate(indices, lambda last, new: last if new is None else new)]
 
 
 def screenshots_after(
@@ -57,10 +57,6 @@ def screenshots_after(
         if index >= begin and (shot.round is None or shot.round >= num)
     )
     return [*after, next(last, None)][:num]
-
-
-def _latest(before: int | None, new: int | None) -> int | None:
-    return before if new is None else new
 
 
 def thumbnails(
@@ -92,7 +88,9 @@ def _shots(batch: Batch, sample: int) -> tuple[Screenshot, ...]:
 
 def _thumbnail(index: int, shot: Screenshot) -> dict[str, Any]:
     place = {"index": index, "round": shot.round, "position": shot.position}
-    return place | _encode(shot, _small)
+    return place | _encode(
+        shot, lambda _, full: {"jpeg": as_jpeg(full, (_SMALL, full.height))}
+    )
 
 
 def _encode(
@@ -104,10 +102,6 @@ def _encode(
         return {"width": full.width, "height": full.height, **encoder(shot, full)}
     except Exception as error:  # noqa: BLE001 any kind of picture, broken in any way
         return {"error": printable(error)}
-
-
-def _small(_: Screenshot, full: Image) -> dict[str, Any]:
-    return {"jpeg": as_jpeg(full, (_SMALL, full.height))}
 
 
 def _full(shot: Screenshot, full: Image) -> dict[str, Any]:

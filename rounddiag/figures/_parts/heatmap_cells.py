@@ -16,7 +16,7 @@ from rounddiag.figures._parts.labels import format_number, shorten_name
 from rounddiag.figures._parts.scales import (
     ColorScale,
     LogScale,
-    change_scale,
+    SignedScale,
     choose_scale,
     make_scale,
     without_extremes,
@@ -124,7 +124,7 @@ class Heat:
         if self.color_range is not None:
             return make_scale(*self.color_range, is_signed=self.is_signed)
         if self.is_difference:
-            return change_scale(self.cell_values)
+            return replace(SignedScale.around(self.cell_values), is_change=True)
         return _fit_scale(self.cell_values, self.metric)
 
     @property

@@ -252,11 +252,6 @@ def without_extremes(values: Array) -> Array:
     return np.sign(values) * np.clip(sizes, *np.percentile(known, _ROBUST))
 
 
-def change_scale(values: Array) -> SignedScale:
-    """Choose the scale of how much larger values are than before."""
-    return replace(SignedScale.around(values), is_change=True)
-
-
 def make_scale(low: float, high: float, *, is_signed: bool) -> ColorScale:
     """Make the scale of sizes from one to another, to either side if there are signs.
 
