@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 from PIL.Image import Image
@@ -37,7 +37,10 @@ def last_seen_screenshots(
     for index, shot in enumerate(shots):
         if shot.round is not None and 0 <= shot.round < num_rounds:
             indices[shot.round] = index
-    return [*accumulate(indices, lambda last, new: last if new is None else new)]
+    for number in range(1, num_rounds):
+        if indices[number] is None:
+            indices[number] = indices[number - 1]
+    return indices
 
 
 def screenshots_after(

@@ -223,7 +223,7 @@ def test_a_row_in_common_filters_by_a_set_of_samples_too() -> None:
     shaken(parts, np.broadcast_to(third, parts["mask"].shape), 0.5)
     looked_at = session(made(parts))
     found = drawer_list(looked_at, "common")
-    assert column(found, "where") == ["every third sample from sample 1 on"]
+    assert column(found, "where") == ["in every third sample from sample 1 on"]
     assert found["conditions"] == [{"sample": [*range(1, 32, 3)]}]
     assert found["notes"] == [""]
     looked_at.change({"filter": found["conditions"][0]})
