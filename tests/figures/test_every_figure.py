@@ -85,7 +85,7 @@ def fails(message: str, name: str, data: Any, **options: Any) -> None:
 @pytest.mark.parametrize("name", LAYERS)
 def test_an_unknown_layer_is_an_error(name: str) -> None:
     message = (
-        f"`layers`: expected names out of {LAYERS[name]}; found ['violin']."
+        f"`layers`: expected one of {LAYERS[name]}; found 'violin'."
         " `{name: False}` leaves a layer out."
     )
     fails(message, name, hand_batch(), layers={"violin": False})

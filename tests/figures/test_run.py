@@ -206,7 +206,7 @@ def test_a_run_of_one_step_and_of_no_tokens(tmp_path: Path) -> None:
         ({"panels": ["loss"]}, "`panels`: expected one of"),
         ({"panels": ["reward"]}, "`panels`: expected a Run"),
         ({"kind": "huge"}, "`kind`: expected one of"),
-        ({"layers": {"violin": True}}, "`layers`: expected names out of"),
+        ({"layers": {"violin": True}}, "`layers`: expected one of"),
     ],
 )
 def test_an_option_that_does_not_exist_is_an_error(

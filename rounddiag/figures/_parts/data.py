@@ -11,7 +11,7 @@ import pandas as pd
 from rounddiag.core import token_frame
 from rounddiag.core.divergence import MEASURES, TokenMetric
 from rounddiag.core.measured import Measured
-from rounddiag.errors import FrameError
+from rounddiag.errors import FrameError, require_one_of
 from rounddiag.figures._parts.canvas import Theme, ThemeName, theme_of
 from rounddiag.figures._parts.labels import shorten_name
 from rounddiag.schema import TOKENS, Pair, metric_name
@@ -156,14 +156,9 @@ def resolve_layers(chosen: Mapping[str, bool] | None, *known: str) -> dict[str, 
     {'heatmap': False, 'means': True}
     """
     chosen = chosen or {}
-    unknown = [name for name in chosen if name not in known]
-    if unknown:
-        raise FrameError.build(
-            key="layers",
-            expected=f"names out of {list(known)}",
-            found=str(unknown),
-            advice="`{name: False}` leaves a layer out.",
-        )
+    for name in chosen:
+        advice = "`{name: False}` leaves a layer out."
+        require_one_of(name, known, key="layers", advice=advice)
     return {name: bool(chosen.get(name, True)) for name in known}
 
 
