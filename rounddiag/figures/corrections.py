@@ -36,7 +36,7 @@ from rounddiag.wording import pluralize
 _TITLE = "What corrections do to the update"
 _ROW, _BOTTOM = 24, 100  # pixels
 # Characters of a line: titles of the axes, and under the title.
-_TITLE_WIDTH, _AXIS_WIDTH, _LINE = 10, 24, 56
+_TITLE_WIDTH, _AXIS_WIDTH, _LINE = 12, 24, 56
 _NUM_ROWS = 8  # as many as a reader compares
 _ALIKE = 0.05  # of a panel, the width of a dot: closer ones look the same
 # The panels, from left to right, with the value of no change.
@@ -171,7 +171,7 @@ def _describe(rows: pd.DataFrame, own: str, wrong: str | None) -> list[str]:
     if wrong:
         lines.append(f"mend the engine first: {shorten_name(wrong)}")
     elif wrong is not None:
-        lines.append(f"{_UNBEATEN} none has less bias left and a larger sample size")
+        lines.append(f"{_UNBEATEN} no rule has less bias left and a larger sample size")
     return lines
 
 

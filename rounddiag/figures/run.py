@@ -64,7 +64,7 @@ _COLUMNS = (
 _MAX_LINES = 8  # more lines cannot be distinguished
 _PANEL = 70  # height of a panel beside the means, in pixels
 _RIBBON = 0.12
-_KEY, _LINE = 54, 58  # characters of a line of the key, and of any
+_KEY, _LINE = 54, 64  # characters of a line of the key, and of any
 _MOST_MARKS = 4  # in the caption
 
 
