@@ -296,16 +296,9 @@ def _of_rows(
         has_ids = session.batch.sample_ids is not None
         names += [*([] if has_ids else ["group_id"]), "num_rounds", SECONDS.name]
     columns += [
-        (
-            HEADS.get(name, name),
-            "part"
-            if all(isinstance(value, int | float) for value in values)
-            else "text",
-            [*map(_text, values)],
-        )
+        _own_column(name, own.values_at(name, first))
         for name in dict.fromkeys(names)
         if name in own.names and name not in ("sample", "round")
-        for values in [own.values_at(name, first)]
     ]
     if kind == "samples":
         at = 1 + len(own.first_names)
@@ -315,6 +308,13 @@ def _of_rows(
             has_status=STATUS.name in own.first_names,
         )
     return columns
+
+
+def _own_column(name: str, values: Sequence[object]) -> tuple[str, str, list[str]]:
+    """Return the head, the kind and the texts of a column of the file."""
+    are_numbers = all(isinstance(value, int | float) for value in values)
+    kind = "part" if are_numbers else "text"
+    return HEADS.get(name, name), kind, [*map(_text, values)]
 
 
 def _text(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -26,9 +27,12 @@ class TrajectoryTexts:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._cache = BatchCache(batch)
-        self._success = successes(batch)
         self._outcomes: dict[int, str] = {}
         self._tasks: dict[object, str] = {}
+
+    @cached_property
+    def _success(self) -> list[bool | None]:
+        return successes(self._batch)
 
     def columns(
         self, samples: Sequence[int], first: Sequence[int], *, has_status: bool
@@ -39,13 +43,14 @@ class TrajectoryTexts:
         outcome stands where no column says the status.
         """
         columns = [
-            ("outcome", "text", self.outcomes),
             ("of group", "text", self.group_rewards),
             ("task", "wide", self.tasks),
         ]
+        if not has_status:
+            columns.insert(0, ("outcome", "text", self.outcomes))
         return [
             (head, kind, read(samples))
-            for head, kind, read in columns[has_status:]
+            for head, kind, read in columns
             if any(read(first))
         ]
 

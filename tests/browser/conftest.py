@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 import rounddiag as rd
+from tests.browser.direct import DirectPage
 from tests.browser.explored import CELLS, Explored, faulty
 from tests.browser.explorers import write_notebook
 from tests.browser.lab import LabNotebook
@@ -148,6 +149,16 @@ def next_cells(
         return next_notebook(name, own_kernel=own_kernel)
 
     return opened
+
+
+@pytest.fixture(scope="module")
+def opened(chromium: Browser) -> Iterator[DirectPage]:
+    """An explorer of the faulty batch, in a page without a notebook."""
+    explorer = rd.explore(ROOT / "sample_data" / "image_window.parquet")
+    page = DirectPage(chromium, explorer, size=(1280, 800))
+    yield page
+    assert page.complaints == []
+    page.close()
 
 
 @pytest.fixture(scope="session")

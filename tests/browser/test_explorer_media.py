@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
@@ -32,15 +31,6 @@ _DIMMED = """node => {
   delete node.dataset.drawing;
   return opacity;
 }"""
-
-
-@pytest.fixture(scope="module")
-def opened(chromium: Browser) -> Iterator[DirectPage]:
-    explorer = explore(ROOT / "sample_data" / "image_window.parquet")
-    page = DirectPage(chromium, explorer, size=(1280, 800))
-    yield page
-    assert page.complaints == []
-    page.close()
 
 
 def test_it_says_that_it_loads_until_python_answers_or_fails(chromium: Browser) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from rounddiag import explore
-from tests.browser.conftest import ROOT
 from tests.browser.direct import DirectPage
 
 # Whether it is on top at its corners and its middle, and nothing in it has to be
@@ -21,15 +17,6 @@ _IS_WHOLE = """node => {
     && node.scrollHeight <= node.clientHeight + 1
     && at.every(place => node.contains(document.elementFromPoint(...place)));
 }"""
-
-
-@pytest.fixture(scope="module")
-def opened(chromium: Browser) -> Iterator[DirectPage]:
-    explorer = explore(ROOT / "sample_data" / "image_window.parquet")
-    page = DirectPage(chromium, explorer, size=(1280, 800))
-    yield page
-    assert page.complaints == []
-    page.close()
 
 
 @pytest.mark.parametrize(

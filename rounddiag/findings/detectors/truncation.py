@@ -82,6 +82,12 @@ def missing_mass(view: View) -> tuple[float, float, float] | None:
 
     None if two complete distributions can explain as much.
     """
+    if "missing_mass" not in view.memo:
+        view.memo["missing_mass"] = _missing_mass(view)
+    return view.memo["missing_mass"]
+
+
+def _missing_mass(view: View) -> tuple[float, float, float] | None:
     if view.is_fitted or view.uncertain.sum() < _MIN_TOKENS:
         return None  # a fitted effect leaves less than a complete distribution
     lost, error, missing = _mass(view)
