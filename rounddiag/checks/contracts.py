@@ -50,6 +50,8 @@ class Check:
     advice: What to do about a failure.
     tokens: The tokens that break it, as indices of the flat fields, where they are
         known.
+    is_missing: Whether it is not testable because the batch lacks the field, and not
+        because of what the field holds.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Check:
     refutes: str = entry(default="", repr=False)
     advice: str = entry(default="", repr=False)
     tokens: Array | None = entry(default=None, repr=False, compare=False)
+    is_missing: bool = entry(default=False, repr=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,7 +103,7 @@ class Checks(Sequence[Check]):
 
     @property
     def not_testable(self) -> tuple[Check, ...]:
-        """The contracts for which the batch lacks a field."""
+        """The contracts for which a field is missing, or says nothing."""
         return self._with_status("not testable")
 
     @property
@@ -151,19 +154,21 @@ _UNFORESEEN = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError
 
 
 class UntestableError(Exception):
-    """A batch lacks a field that a contract needs.
+    """A contract needs a field that the batch lacks, or that says nothing about it.
 
     Parameters
     ----------
     field : str
-        The missing field.
+    needs : str, optional
+        What is missing, if it is not the field as a whole.
     why : str, optional
-        The message, if it is more than that the field is missing.
+        Why a field that is there does not do.
     """
 
-    def __init__(self, *, field: str, why: str = "") -> None:
-        super().__init__(why or f"needs `{field}`")
+    def __init__(self, *, field: str, needs: str = "", why: str = "") -> None:
+        super().__init__(why or f"needs {needs or f'`{field}`'}")
         self.field = field
+        self.is_missing = not why
 
 
 @dataclass(frozen=True)
@@ -200,11 +205,14 @@ class Contract:
         """Check whether it holds for a batch."""
         try:
             fault = self.find(batch)
-        except (UntestableError, MissingError) as why:
-            return self._untestable(str(why), why.field)
+        except UntestableError as why:
+            return self._untestable(str(why), why.field, is_missing=why.is_missing)
+        except MissingError as why:
+            return self._untestable(str(why), why.field, is_missing=True)
         except _UNFORESEEN as error:
             reason = f"{type(error).__name__}: {error!s:.80}"
-            return self._untestable(f"the check itself fails: {reason}", self.field)
+            text = f"the check itself fails: {reason}"
+            return self._untestable(text, self.field, is_missing=False)
         if fault is None:
             return self._result("passed")
         tokens = None if fault.tokens is None else fault.tokens.cpu().numpy()
@@ -213,8 +221,9 @@ class Contract:
             self._result("failed", detail), samples=fault.samples, tokens=tokens
         )
 
-    def _untestable(self, why: str, field: str) -> Check:
-        return replace(self._result("not testable", printable(why)), field=field)
+    def _untestable(self, why: str, field: str, *, is_missing: bool) -> Check:
+        result = self._result("not testable", printable(why))
+        return replace(result, field=field, is_missing=is_missing)
 
     def _result(self, status: Status, detail: str = "") -> Check:
         return Check(

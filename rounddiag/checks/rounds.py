@@ -21,6 +21,7 @@ from rounddiag.checks.contracts import (
     fault_at,
     fault_in,
     find_samples,
+    merge_faults,
     require_tokens,
 )
 from rounddiag.checks.rows import starts_context
@@ -263,8 +264,18 @@ def _wrong_ends(batch: Batch) -> Fault | None:
     if _never_stops(batch) is not None:
         why = "the end of a turn is in no mask"
         raise UntestableError(field="response_mask", why=why)
-    note = "at the end of a run of the mask, and not of a turn"
-    return fault_at(batch, last[~ends_turn & ~ends_response], note)
+    is_wrong = ~ends_turn & ~ends_response
+    is_end = torch.isin(batch.require_ids(), _turn_ends(batch))
+    num_ends, start = is_end.cumsum(0), mask_runs(batch).start
+    goes_on = num_ends[last] - num_ends[start] + is_end[start].long() > 0
+    run = "at the end of a run of the mask that"
+    return merge_faults(
+        fault_at(batch, last[is_wrong & tokens], f"{run} {words}")
+        for tokens, words in (
+            (~goes_on, "has no end of turn"),
+            (goes_on, "goes on after the end of a turn"),
+        )
+    )
 
 
 def _cut_off(batch: Batch) -> Fault | None:
@@ -297,7 +308,7 @@ ENDS = Contract(
     "every round ends with its turn",
     "response_mask",
     _wrong_ends,
-    effect="the ends of these turns are not trained",
+    effect="the mask does not end where turns do",
 )
 NOT_CUT = Contract(
     "no last round is cut off",

@@ -225,7 +225,7 @@ def _mixed_versions(batch: Batch) -> Fault | None:
     if not versions:
         raise UntestableError(
             field="min_global_steps",
-            why="needs `weight_version` in `round_columns`, or `min_global_steps` and"
+            needs="`weight_version` in `round_columns`, or `min_global_steps` and"
             " `max_global_steps` in `sample_columns`",
         )
     return merge_faults(_version_fault(name, values) for name, values in versions)

@@ -28,8 +28,8 @@ def _events(meta: Mapping[str, Any], kind: str) -> list[_Event]:
     stored = meta.get("weights")
     events = stored.get(kind) if isinstance(stored, dict) else None
     if not isinstance(events, list) or not events:
-        why = f"needs `weights_{kind}` of the Recorder"
-        raise UntestableError(field="digests of weights", why=why)
+        needs = f"`weights_{kind}` of the Recorder"
+        raise UntestableError(field="digests of weights", needs=needs)
     return events
 
 
@@ -141,8 +141,8 @@ def describe_weights(meta: Mapping[str, Any]) -> str:
 def _versions(batch: Batch) -> Versions:
     versions = Versions.of(batch)
     if versions is None:
-        why = "needs `weight_version` of tokens, rounds or samples, as numbers"
-        raise UntestableError(field="weight_version", why=why)
+        needs = "`weight_version` of tokens, rounds or samples, as numbers"
+        raise UntestableError(field="weight_version", needs=needs)
     return versions
 
 

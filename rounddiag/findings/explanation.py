@@ -147,7 +147,7 @@ def _confident(
             "fact": f"{num} that one engine finds likely, and the other less likely by"
             f" more than {_FAR:g} nats"
         },
-        shown=f"Rounding in a {view.usual.meaning} makes no such token."
+        shown=f"Rounding in {view.usual.meaning} makes no such token."
         if is_bug
         else "Rounding in a dense model makes none; a router of experts can.",
         next_step=NEXT_STEP,
@@ -397,7 +397,7 @@ def _columns_alike(view: View, versions: Array) -> list[str]:
 
 def _say_versions(view: View, place: Place) -> str:
     text = (
-        f"Tokens {place.text} differ {place.ratio:.3g} times as much as equally likely"
+        f"Tokens {place.text} differ {place.times} times as much as equally likely"
         " ones of newer weights, and no other column has exactly these samples"
     )
     alike = _columns_alike(view, _versions(view, place.conditions[0].column))

@@ -73,7 +73,7 @@ class Noise:
         """What the noise was measured on, as the end of a sentence."""
         if self.is_measured:
             return "the noise of the tokens that it does not change"
-        return f"what is usual for a {self.view.usual.meaning}"
+        return f"what is usual for {self.view.usual.meaning}"
 
     def of(self, log_probs: Array) -> float:
         """Return the mean |diff| that is expected of tokens that are this likely."""

@@ -136,6 +136,12 @@ class Place:
         return bool(2 * both > max(self.over.sum(), other.over.sum()))
 
     @property
+    def times(self) -> str:
+        """The ratio with two digits or more, as every sentence writes it."""
+        short = f"{self.ratio:.1f}"
+        return short if float(short) < 10 else f"{self.ratio:,.0f}"  # noqa: PLR2004
+
+    @property
     def text(self) -> str:
         """The conditions as a clause."""
         return ", ".join(condition.text for condition in self.conditions)

@@ -31,6 +31,7 @@ class Range:
 
     Attributes
     ----------
+    meaning: The kind of run, as a sentence names it: with its article, if it has one.
     usual: Mean |diff| up to which a batch is healthy, in nats.
     limit: Mean |diff| above which noise alone does not explain it, in nats.
     kl: k3 estimate of KL above which it does not either; see `limit_kl`.
@@ -118,7 +119,7 @@ _AS_LIKELY = "for tokens as likely as these"
 # Edit or add to it: `rd.findings.REFERENCE["mine"] = rd.findings.Range(...)`.
 REFERENCE: dict[str, Range] = {
     "same_engine": Range(
-        meaning="one engine, another batch shape",
+        meaning="one engine with another batch shape",
         usual=0.001, limit=0.05,
         source="miles docs/developer/debug.md; SkyRL packing test; prime-rl 3414",
     ),
@@ -128,23 +129,23 @@ REFERENCE: dict[str, Range] = {
         source="miles docs/developer/debug.md; slime reproducibility.md",
     ),
     "dense": Range(
-        meaning="dense model in bf16",
+        meaning="a dense model in bf16",
         usual=0.02, limit=0.05,
         source="SkyRL PR 2128, vime #64 and #274, trl #5312, NeMo-RL grpo.md, verl faq",
     ),
     "hybrid": Range(
-        meaning="hybrid model (Mamba, gated delta net) in bf16",
+        meaning="a hybrid model (Mamba, gated delta net) in bf16",
         usual=0.03, limit=0.06,
         source="SkyRL nemotron_3 README; NeMo-RL test suites",
     ),
     "moe": Range(
-        meaning="mixture of experts in bf16",
+        meaning="a mixture of experts in bf16",
         usual=0.06, limit=0.15,
         source="verl PR 7242, verl-omni #637, miles #2722, NeMo-RL test suites",
         is_routed=True,
     ),
     "moe_replay": Range(
-        meaning="mixture of experts with replayed routes",
+        meaning="a mixture of experts with replayed routes",
         usual=0.03, limit=0.06,
         source="SkyRL PR 2182; prime-rl docs", is_routed=True,
     ),
@@ -159,17 +160,17 @@ REFERENCE: dict[str, Range] = {
         source="NeMo-RL functional tests",
     ),
     "vlm": Range(
-        meaning="dense vision-language model in bf16",
+        meaning="a dense vision-language model in bf16",
         usual=0.03, limit=0.075,
         source="Megatron-Bridge #1776, NeMo-RL PR 2360 and VLM suites, vllm #47425",
     ),
     "lora": Range(
-        meaning="dense model in bf16 with a LoRA adapter",
+        meaning="a dense model in bf16 with a LoRA adapter",
         usual=0.025, limit=0.06,
         source="SkyRL PR 2128 and 2182",
     ),
     "update": Range(
-        meaning="policy before and after the updates of one step",
+        meaning="a policy before and after the updates of one step",
         usual=0.05, limit=0.18,
         source="PPO's target_kl of 0.02, which the agent of the sample data reaches at"
         " a mean |diff| of 0.045, a |difference of probabilities| of 0.011 and r 0.985;"

@@ -69,9 +69,8 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
         head = f"{pluralize(place.num_tokens, 'token')} differ by {size.mean():.2g} nat"
         head += f" on average: {place.text}"
         return ", ".join(filter(None, [head, scope])) + equal
-    ratio = f"{place.ratio:.0f}" if place.ratio >= _ALL * 10 else f"{place.ratio:.1f}"
     head = (
-        f"{pluralize(place.num_tokens, 'token')} differ {ratio} times as much as "
+        f"{pluralize(place.num_tokens, 'token')} differ {place.times} times as much as "
         f"equally likely ones: {place.text}"
     )
     return ", ".join(filter(None, [head, scope]))
@@ -333,25 +332,28 @@ def _meaning(finding: Finding) -> str:
 
 
 def _describe_checks(diagnosis: Diagnosis) -> str:
-    """Say how many checks passed, and which fields the file lacks."""
+    """Say how many checks passed, and which could not be tested for want of a field."""
     checks = diagnosis.checks
     text = f"{pluralize(len(checks.passed), 'check')} passed"
+    untested = [check for check in checks.not_testable if check.kind != "note"]
     fields = [
         name.strip("` ").replace("_", " ")
-        for check in checks.not_testable
-        if check.kind != "note"
+        for check in untested
+        if check.is_missing
         for name in check.field.split(",")
     ]
-    names = [*dict.fromkeys(fields)]
-    if names:
-        listed = ", ".join(names)
+    if fields:
+        listed = ", ".join(dict.fromkeys(fields))
         text += f"; not tested: {listed} (not in the file)"
+    if num := sum(not check.is_missing for check in untested):
+        verb = "is" if num == 1 else "are"
+        text += f"; {num} more {verb} not testable (`rd.check` says why)"
     return f"{text}."
 
 
 def _advise_on_level(diagnosis: Diagnosis) -> str:
     level, usual = diagnosis.level, diagnosis.reference
-    kind = f"a {usual.meaning}{' (assumed)' if diagnosis.kind_is_assumed else ''}"
+    kind = f"{usual.meaning}{' (assumed)' if diagnosis.kind_is_assumed else ''}"
     text = f"Up to {usual.usual:.2g} nat is usual for {kind}"
     text += f", {usual.basis}" * bool(usual.basis)
     text += "."

@@ -38,11 +38,25 @@ def test_a_mask_that_ends_too_early_is_reported() -> None:
     )
     assert came_to(ENDS, batch) == (
         "failed",
-        "1 token at the end of a run of the mask, and not of a turn, in 1 sample:"
+        "1 token at the end of a run of the mask that has no end of turn, in 1 sample:"
         " sample 0 round 0 position 0",
         (0,),
     )
     assert came_to(NOT_CUT, batch) == PASSED
+
+
+def test_a_mask_that_goes_on_after_the_turn_has_its_end() -> None:
+    """The end of the turn is trained, and the token of the template after it too."""
+    rows = [[CLICK, END, 0, 0, DONE, END], [CLICK, DONE, 0, 0, DONE, END]]
+    batch = chat(rows, [[1, 1, 1, 0, 1, 1]] * 2, tokenizer=Chat())
+    assert came_to(ENDS, batch) == (
+        "failed",
+        "1 token at the end of a run of the mask that has no end of turn, in 1 sample:"
+        " sample 1 round 0 position 2; "
+        "1 token at the end of a run of the mask that goes on after the end of a"
+        " turn, in 1 sample: sample 0 round 0 position 2",
+        (0, 1),
+    )
 
 
 @pytest.mark.parametrize(

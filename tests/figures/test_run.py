@@ -108,7 +108,7 @@ def test_the_band_is_the_usual_range_of_the_kind() -> None:
     figure = plot_run(summary_frame(), kind="vlm")
     (band,) = [one for one in shapes(figure) if one.type == "rect"]
     assert band.y1 == 0.03
-    usual = "▒ usual: up to 0.03 nat (dense vision-language model in bf16)"
+    usual = "▒ usual: up to 0.03 nat (a dense vision-language model in bf16)"
     assert usual in captions(figure)
 
 
@@ -121,7 +121,9 @@ def test_a_metric_without_published_levels_has_no_band(metric: str) -> None:
 def test_a_run_has_its_kind_and_its_panels(tmp_path: Path) -> None:
     run = rd.open_run(write_steps(tmp_path, {1: 1, 2: 2, 3: 1}))
     figure = plot_run(run, panels=["reward", "length"])
-    assert "▒ usual: up to 0.02 nat (dense model in bf16, assumed)" in captions(figure)
+    assert "▒ usual: up to 0.02 nat (a dense model in bf16, assumed)" in captions(
+        figure
+    )
     assert lines_of(figure)[0].y.tolist() == pytest.approx(
         [MEANS[0], 2 * MEANS[0], MEANS[0]]
     )

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import rounddiag as rd
-from tests.findings.small import LENGTH, arrays, made, shaken
+from rounddiag.findings.place import Place
+from tests.findings.small import LENGTH, TOKENS, arrays, made, shaken
 
 NUM = 32
 PLACE = np.broadcast_to(np.arange(LENGTH), (NUM, LENGTH))
@@ -143,3 +144,38 @@ def test_samples_of_the_sentence_are_those_with_such_tokens() -> None:
     part = f"in {large['sample'].nunique()} of {batch.num_samples} samples"
     assert f"{len(large)} tokens differ by more than a factor of 2" in text
     assert part in text
+
+
+def test_a_field_that_is_there_is_not_called_missing() -> None:
+    """A round of NaN is unknown; the log-probs of the others are in the file."""
+    parts = arrays(NUM)
+    parts["rollout"][3, :TOKENS] = np.nan
+    batch = made(parts)
+    missing = [
+        name
+        for check in rd.check(batch).not_testable
+        if check.is_missing
+        for name in check.field.split(",")
+    ]
+    assert [name for name in missing if getattr(batch, name, None) is not None] == []
+    advice = rd.diagnose(batch).advice
+    assert "rollout log probs" not in advice
+    assert advice.endswith("; 1 more is not testable (`rd.check` says why).")
+
+
+def test_a_kind_without_an_article_gets_none() -> None:
+    advice = rd.diagnose(made(arrays(NUM)), kind="fp8").advice
+    assert " nat is usual for FP8 on the sampling side, " in advice
+
+
+@pytest.mark.parametrize(
+    ("ratio", "times"), [(1.26, "1.3"), (9.949, "9.9"), (9.96, "10"), (1234.5, "1,234")]
+)
+def test_a_ratio_has_one_form(ratio: float, times: str) -> None:
+    bare = np.empty(0, dtype=int)
+    place = Place(
+        conditions=(), tokens=bare, over=bare, candidates=bare, num_tokens=0,
+        num_large=0, num_samples=0, share=0.0, ratio=ratio, low=0.0, high=0.0, p=None,
+        log_likelihood_ratio=0.0,
+    )  # fmt: skip
+    assert place.times == times
