@@ -26,8 +26,8 @@ from rounddiag.wording import capitalize, pluralize
 
 # Fewer large diffs are no headline: the ratio is.
 _MIN_LARGE = 5
-# All large diffs are in a place if at least this share is; "all" from the second on.
-_MOST, _ALL = 0.9, 0.995
+# The large diffs are those of a place if at least this share is in it.
+_MOST = 0.9
 # The large diffs are the story if they hold this part of the sum of |diff|.
 _HELD = 0.5
 
@@ -37,8 +37,8 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
 
     Examples
     --------
-    A finding at 341 tokens reads "341 tokens differ by more than a factor of 2: all
-    coordinates, rank 3, from round 5 on, in 8 of 128 samples".
+    A finding at 341 tokens reads "341 tokens differ by more than a factor of 2: all of
+    them coordinates, on rank 3, from round 5 on, in 8 of 128 samples".
     """
     if "fact" in where:
         return str(where["fact"])
@@ -61,9 +61,10 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
         return ", ".join(filter(None, [*clauses, scope])) + equal
     if num_large >= _MIN_LARGE and num_large >= _MOST * all_large:
         scope = _samples(len(where["large_samples"]), total)
-        every = "all " if num_large >= _ALL * all_large else f"{num_large:,} of them "
+        number = "all" if num_large == all_large else f"{num_large:,}"
         head = f"{pluralize(all_large, 'token')} differ by more than a factor of 2: "
-        return ", ".join(filter(None, [f"{head}{every}{place.text}", scope])) + equal
+        head += f"{number} of them {place.text}"
+        return ", ".join(filter(None, [head, scope])) + equal
     scope = _samples(place.num_samples, total)
     if equal:
         head = f"{pluralize(place.num_tokens, 'token')} differ by {size.mean():.2g} nat"

@@ -83,6 +83,7 @@ def test_the_verdict_is_the_mean_until_there_is_a_diagnosis(page: PartsPage) -> 
     assert verdict.text_content() == "not measurableNo <b>."
     assert verdict.get_attribute("title") == "No <b>."
     assert page.find(".rdx-verdict button").count() == 0
+    assert page.find(".rdx-verdict .rdx-note").count() == 0  # no mean is measured
     assert page.find(".rdx-verdict[data-bad]").count() == 0
     lines = "text: 'Judged. No. Nor.', first: 'No.', others: 'Judged. Nor.'"
     page.run(f"controls.diagnose({{verdict: 'broken', {lines}, num_findings: 2}});")

@@ -66,7 +66,20 @@ def test_a_rank_is_named_with_its_samples() -> None:
     first = diagnosis[0]
     assert "bad_worker" in map(str, first.candidates)
     assert first.samples.tolist() == [3, 7, 11, 15, 19, 23, 27, 31]
-    assert diagnosis.headline.endswith(": all on rank 3, in 8 of 32 samples.")
+    assert diagnosis.headline.endswith(": all of them on rank 3, in 8 of 32 samples.")
+
+
+def test_all_is_said_of_all_large_tokens_alone() -> None:
+    parts = arrays(64)
+    rank = np.arange(64) % 4
+    shaken(parts, (rank == 3)[:, None] & (parts["mask"] > 0), 8 * FAULT)
+    parts["old"][0, 3] = parts["rollout"][0, 3] - 2  # on rank 0
+    size = np.abs(parts["old"] - parts["rollout"])[parts["mask"] > 0]
+    num = int((size > np.log(2)).sum())
+    assert (num - 1) / num > 0.995
+    headline = rd.diagnose(made(parts, sample_columns={"rank": rank})).headline
+    text = f"{num} tokens differ by more than a factor of 2: {num - 1} of them on rank"
+    assert headline.startswith(f"{text} 3, in 16 of 64 samples")
 
 
 def test_a_block_of_neighbours_without_a_column() -> None:

@@ -85,7 +85,7 @@ FAULTS: dict[str, tuple[Callable[[], rd.Batch], tuple[str, ...]]] = {
         lambda: shake(
             (RANK == 3)[:, None] & (PLACE >= 0), sample_columns={"rank": RANK}
         ),
-        ("all on rank 3", "in 8 of 32 samples"),
+        ("all of them on rank 3", "in 8 of 32 samples"),
     ),
     "round": (lambda: shake(PLACE // 23 >= 2), ("from round 2 on",)),
     "start": (lambda: shake(TOKEN < 4, 0.3), ("in the first 4 tokens of rounds",)),

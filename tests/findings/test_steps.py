@@ -75,8 +75,8 @@ def test_the_headline_counts_every_token_in_the_order_of_speech(
     num_samples = columns.loc[affected, "sample"].nunique()
     diagnosis = rd.diagnose(planted)
     assert diagnosis.headline == (
-        f"{affected.sum()} tokens differ by more than a factor of 2: all coordinates, "
-        f"on rank 3, from round 5 on, in {num_samples} of 32 samples."
+        f"{affected.sum()} tokens differ by more than a factor of 2: all of them "
+        f"coordinates, on rank 3, from round 5 on, in {num_samples} of 32 samples."
     )
     assert len(diagnosis.headline.split()) <= 30
     assert diagnosis.verdict == "suspicious"

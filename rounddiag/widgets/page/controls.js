@@ -116,7 +116,7 @@ function headLine(buttons, onFindings) {
     [test.hidden, test.title, test.textContent] = [!prove, visible(prove), "Copy the test"];
     verdict.summary.title = lines.map(visible).join("\n");
     verdict.node.toggleAttribute("data-bad", isBad);
-    fill(verdict.node.lastChild, lines.map((line) => element("p", {}, ...prose(line))), word && element("p", { class: "rdx-note" }, overall.value), label);
+    fill(verdict.node.lastChild, lines.map((line) => element("p", {}, ...prose(line))), word && word !== "not_measurable" && element("p", { class: "rdx-note" }, overall.value), label);
   }
 
   async function copyTest() {
@@ -163,7 +163,7 @@ function batchSwitch(onSet) {
     node.hidden = !pair;
     if (!pair) return;
     active.set(batchChoices(pair), String(state.batch));
-    pairing.textContent = visible(pair.description);
+    fill(pairing, ...prose(pair.description));
   }
 
   return { node, show };
