@@ -58,11 +58,13 @@ def _level(diagnosis: Diagnosis) -> str:
         return (
             "" if not level.num_tokens else f"level: none; {counts} with a finite diff"
         )
+    interval = f"95 % interval {level.low:.4g} to {level.high:.4g}"
+    if isnan(level.low):
+        interval = "too few samples for an interval"
     assumed = ", assumed" if diagnosis.kind_is_assumed else ""
     basis = f"; {usual.basis}" if usual.basis else ""
     return (
-        f"level: mean |diff| {level.mean_abs_diff:.4g} nat (95 % interval "
-        f"{level.low:.4g} to {level.high:.4g}; {counts})\n"
+        f"level: mean |diff| {level.mean_abs_diff:.4g} nat ({interval}; {counts})\n"
         f"range: up to {usual.usual:.4g} nat is usual, above {usual.limit:.4g} nat is "
         f"not noise ({printable(usual.meaning)}{assumed}{basis})"
     )

@@ -97,7 +97,7 @@ def _describe_collapse(view: View, size: Array) -> str:
     left = float(np.nansum(weights * size) / size.sum())
     grown = float(size[weights >= _LARGEST].sum() / size.sum())
     if left < _COLLAPSED:
-        effect = f"leave {left:.2g} of"
+        effect = f"leave {percent(left)} of"
     elif 2 * grown > 1:  # most
         effect = f"be at their limit of {_LARGEST:g} for {percent(grown)} of"
     else:
@@ -107,5 +107,5 @@ def _describe_collapse(view: View, size: Array) -> str:
     return (
         f"Weights per sequence would {effect} the step's gradient weight, although"
         f" tokens differ by {with_minus(f'{mean:.2g}')} nat on average: the ratios of"
-        f" {num_rounds:.0f} rounds, {tokens:,.0f} tokens a sample, multiply."
+        f" {num_rounds:.3g} rounds, {tokens:,.0f} tokens a sample, multiply."
     )

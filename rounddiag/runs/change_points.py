@@ -360,8 +360,9 @@ class Break:
 
     def __str__(self) -> str:
         unit = METRICS[self.metric].unit
+        largest = "the largest change " if len(self.rounds) > 1 else ""
         return (
-            f"from step {self.step:,}: {name_rounds(self.rounds)},"
+            f"from step {self.step:,}: {name_rounds(self.rounds)}, {largest}from"
             f" {with_minus(f'{self.before:.3g} to {self.after:.3g}')}"
             + (f" {unit}" if unit else "")
         )

@@ -90,6 +90,12 @@ def test_a_job_of_trajectories_is_one_batch(
     assert page.stat().st_size > 1_000_000
 
 
+def test_the_level_of_too_few_samples_has_no_interval() -> None:
+    text = describe(two_rounds([-1.0, -2.0, 0.0, 0.25]))
+    assert " nat (too few samples for an interval; " in text
+    assert "nan" not in text
+
+
 def test_facts_of_the_run_are_among_the_sources() -> None:
     facts = {"rollout_engine": "vllm", "parallel": {"rollout_tensor": 2, "nodes": 1}}
     text = describe(two_rounds([0.0, 0.0, 0.0, 0.0], facts=facts))

@@ -63,9 +63,9 @@ def test_sequence_weights_collapse_although_tokens_agree() -> None:
     assert not any(finding.is_bug for finding in diagnosis)
     rounds, tokens = batch.num_rounds / 32, batch.num_tokens / 32
     assert diagnosis.text.endswith(
-        f"Weights per sequence would leave {by_hand:.2g} of the step's gradient weight,"
-        f" although tokens differ by {mean} nat on average: the ratios"
-        f" of {rounds:.0f} rounds, {tokens:,.0f} tokens a sample, multiply."
+        f"Weights per sequence would leave {percent(by_hand)} of the step's gradient"
+        f" weight, although tokens differ by {mean} nat on average: the ratios"
+        f" of {rounds:.3g} rounds, {tokens:,.0f} tokens a sample, multiply."
     )
     assert "per sequence" not in rd.diagnose(replace(batch, advantages=None)).text
 
