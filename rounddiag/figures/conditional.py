@@ -53,7 +53,7 @@ from rounddiag.wording import pluralize
 
 _LAYERS = ("ci", "envelope")
 _TITLE = "Mismatch by {b} probability"
-_ENVELOPE = "···· rounding errors, (1 - p), scaled to the first round"
+_ENVELOPE = "···· rounding errors, (1 − p), scaled to the first round"
 _PLOT_HEIGHT, _BOTTOM = 580, 48
 # Bottom and top of the panels, as shares of the plot.
 _MEANS, _COUNTS, _ROUNDS = (0.49, 1.0), (0.365, 0.45), (0.0, 0.17)

@@ -363,7 +363,8 @@ def _add_rounds(
     figure: go.Figure, heat: Heat, per_round: pd.DataFrame, theme: Theme
 ) -> None:
     meaning = heat.pair.fill(heat.column.meaning)
-    head, values = f"{meaning}, all samples", per_round[heat.metric].to_numpy()
+    head = f"{heat.pair.label(heat.column)}, all samples"
+    values = per_round[heat.metric].to_numpy()
     colors = np.where(values > 0, theme.more, theme.less)
     figure.add_bar(
         x=per_round["round"].to_numpy(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -9,7 +10,13 @@ import plotly.graph_objects as go
 
 from rounddiag.core.scores import ScoredAgain
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import Theme, ThemeName, new_figure, theme_of
+from rounddiag.figures._parts.canvas import (
+    Theme,
+    ThemeName,
+    colorize,
+    new_figure,
+    theme_of,
+)
 from rounddiag.figures._parts.labels import hover_text, wrap
 from rounddiag.wording import percent
 
@@ -21,10 +28,6 @@ _LEAST = 0.05  # of the noise: less is drawn here
 _LONGEST = 34
 _TICKS = (0.1, 1, 10, 100, 1000)
 _X_TITLE = "residual [multiples of the noise]"
-_KEY = (
-    "open: inputs as the batch says; filled: under the hypothesis",
-    "shaded: no more than noise is left; diamond: proved",
-)
 
 
 def plot_proof(proof: ScoredAgain, *, theme: ThemeName | None = None) -> go.Figure:
@@ -62,7 +65,7 @@ def plot_proof(proof: ScoredAgain, *, theme: ThemeName | None = None) -> go.Figu
     colors = theme_of(theme)
     rows = _choose(proof.frame)
     headline = " ".join(map(hover_text, repr(proof).split("\n")[0].split()))
-    caption = [wrap(text, _LINE) for text in (headline, *_KEY)]
+    caption = [wrap(headline, _LINE), *_key(rows, colors)]
     height = _BESIDE + _ROW * len(rows)
     figure = new_figure("Which hypothesis fits", caption, colors, height=height)
     labels = [_label(row) for row in rows]
@@ -96,6 +99,14 @@ def _choose(frame: pd.DataFrame) -> list[dict[Any, Any]]:
         )
         best += ordered.head(_MOST).to_dict("records")
     return best
+
+
+def _key(rows: list[dict[Any, Any]], theme: Theme) -> Iterator[str]:
+    before, after = colorize("○", theme.muted), colorize("●", theme.muted)
+    has_proof = any(row["is_proved"] for row in rows)
+    proved = f" {colorize('◆', theme.mark)} proved" if has_proof else ""
+    yield f"{before} inputs as the batch says {after} under the hypothesis{proved}"
+    yield "▒ no more than noise is left"
 
 
 def _label(row: dict[Any, Any]) -> str:
@@ -141,6 +152,7 @@ def _traces(rows: list[dict[Any, Any]], labels: list[str], theme: Theme) -> list
                 ],
                 "size": [12 if is_proved else 9 for is_proved in proved],
                 "color": color,
+                "opacity": 1,  # plotly's own is 0.7 where sizes differ
             },
             customdata=texts,
             hovertemplate="%{customdata}<extra></extra>",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -449,15 +449,28 @@ def _set_axes(figure: go.Figure, scene: TokenScene) -> None:
 
 
 def _ticks(scene: TokenScene) -> tuple[list[int], list[str]]:
-    """Label the start of as many rounds as fit without touching."""
-    longest = len(str(scene.tokens["position"].max()))
+    """Label as many rounds as fit without touching, with their positions if these do.
+
+    A position takes more room than the number of its round, which stands without it
+    where rounds are short.
+    """
+    numbered = _far_apart(scene, scene.starts, "round")
+    located = {*_far_apart(scene, numbered, "position")}
+    labels = [
+        f"<b>{scene.tokens['round'].iloc[start]}</b>"
+        + (f"<br>{scene.tokens['position'].iloc[start]}" if start in located else "")
+        for start in numbered
+    ]
+    return scene.place[numbered].tolist(), labels
+
+
+def _far_apart(scene: TokenScene, starts: Iterable[int], name: str) -> list[int]:
+    """Choose starts of rounds between which the values of a column fit as labels."""
+    place, longest = scene.place, len(str(scene.tokens[name].max()))
     share = (longest * CHARACTER + _GAP) / NARROW_PLOT
-    place = scene.place
     apart = share * (place[-1] - place[0] + 2)
     chosen: list[int] = []
-    for start in scene.starts:
+    for start in starts:
         if not chosen or place[start] - place[chosen[-1]] >= apart:
             chosen.append(start)
-    rows = scene.tokens.iloc[chosen]
-    pairs = zip(rows["round"], rows["position"], strict=True)
-    return place[chosen].tolist(), [f"<b>{round_}</b><br>{at}" for round_, at in pairs]
+    return chosen

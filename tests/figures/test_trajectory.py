@@ -114,6 +114,13 @@ def test_of_many_rounds_only_as_many_are_labelled_as_fit() -> None:
     assert layout.xaxis.ticktext[0] == "<b>0</b><br>0"
 
 
+def test_a_short_round_has_its_number_where_its_position_does_not_fit() -> None:
+    rounds = np.repeat([0, 1, 2], [100, 12, 100])
+    layout = plot_trajectory(trajectory(0.1 * rounds, rounds), sample=0).layout
+    assert layout.meta["rounds"] == [0, 1, 2]
+    assert layout.xaxis.ticktext == ("<b>0</b><br>0", "<b>1</b><br>100", "<b>2</b>")
+
+
 def test_a_frame_of_tokens_is_drawn_too_without_text() -> None:
     columns = ["position", "old_log_prob", "rollout_log_prob"]
     figure = plot_trajectory(token_frame(hand_batch(), columns), sample=1)

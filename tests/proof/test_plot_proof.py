@@ -47,6 +47,8 @@ def test_the_proved_hypothesis_is_a_diamond_in_the_noise(proof: Proof) -> None:
     best = proof.frame[proof.frame["is_proved"]].iloc[0]
     assert before.x[0] == pytest.approx(best["residual_to_noise_before"])
     assert "proved: the training engine" in words(figure)
+    assert after.marker.opacity == 1  # the colour of the key
+    assert f'<span style="color:{after.marker.color[0]}">◆</span>' in words(figure)
 
 
 def test_something_else_is_an_error() -> None:
