@@ -27,7 +27,7 @@ import rounddiag as rd
 from rounddiag.loaders.detection import FORMATS
 from rounddiag.loaders.format import Format
 from tests.faults import fixed
-from tests.site.cause_pages import cause_pages, check_pages
+from tests.site.cause_pages import cause_pages, check_pages, find_failures
 from tests.site.figure_pages import figure_pages
 from tests.site.pages import Page, list_pages, table, write_pages
 from tests.site.planted import plant_all
@@ -88,6 +88,8 @@ def drawing() -> Iterator[None]:
 def write_source(source: Path) -> None:
     """Write the pages that Sphinx turns into the site."""
     shutil.copy(HERE / "conf.py", source)
+    (source / "_static").mkdir()
+    shutil.copy(HERE / "site.css", source / "_static")
     shutil.copytree(ROOT / "notebooks", source / "notebooks")
     for name in COPIED:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -97,6 +99,7 @@ def write_source(source: Path) -> None:
     pictures.mkdir()
     cases = fixed.load()
     planted = plant_all(cases)
+    failures = find_failures(planted, cases)
     lists = {
         "Figures": (
             "Each draws a batch, or a frame of it, and returns a plotly figure.",
@@ -104,12 +107,12 @@ def write_source(source: Path) -> None:
         ),
         "Checks": (
             "What holds for every valid batch. `rd.check(batch)` tests all of it.",
-            check_pages(planted, cases),
+            check_pages(failures),
         ),
         "Causes": (
             "What `rd.diagnose` names where something reproduces the numbers, and lists"
             " as possible elsewhere.",
-            cause_pages(pictures, planted),
+            cause_pages(pictures, planted, failures),
         ),
     }
     for title, (text, made) in lists.items():

@@ -16,6 +16,7 @@ from rounddiag.proof.hypotheses.hypothesis import Family
 from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.wording import capitalize
 from tests.faults.cases import Case
+from tests.site.failures import record_failures
 from tests.site.pages import Page, draw, slug
 from tests.site.planted import Planted
 
@@ -33,14 +34,19 @@ def _sections(parts: Iterable[tuple[str, str]]) -> str:
     return "\n\n".join(f"## {title}\n\n{text}" for title, text in parts if text)
 
 
-def cause_pages(pictures: Path, planted: Mapping[str, Planted]) -> Iterator[Page]:
+def cause_pages(
+    pictures: Path, planted: Mapping[str, Planted], failures: Mapping[str, str]
+) -> Iterator[Page]:
     """Yield a page for each cause that a finding can name."""
     for name, cause in CAUSES.items():
         family = FAMILIES.get(cause.family, _NO_FAMILY)
         checks = [contract for contract in CONTRACTS if contract.cause == name]
         advice = [contract.advice for contract in checks if contract.advice]
+        looks = [failures[c.name] for c in checks if c.name in failures]
+        if name in planted:
+            looks = [_look(pictures, planted[name])]
         sections = [
-            ("How it looks", _look(pictures, planted[name]) if name in planted else ""),
+            ("How it looks", "\n\n".join(looks)),
             ("How it is established", _established(name, checks)),
             ("What to do", "\n\n".join(dict.fromkeys(advice or [cause.test]))),
         ]
@@ -92,15 +98,28 @@ def _established(name: str, checks: Iterable[Contract]) -> str:
     return "\n".join(lines)
 
 
-def check_pages(
+def find_failures(
     planted: Mapping[str, Planted], cases: Iterable[Case]
-) -> Iterator[Page]:
-    """Yield a page for each check, with the first of the batches that fails it."""
+) -> dict[str, str]:
+    """Return how each check fails on the first batch that fails it.
+
+    A batch that a reader can make comes before those of the tests.
+    """
     batches = [(p.batch, p.code) for p in planted.values()]
-    failed: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for batch, code in (*batches, *((case.batch(), "") for case in cases)):
+        made = "One of the batches that the tests diagnose:"
+        if code:
+            made = f"```python\n{code}\nrd.check(batch)\n```"
         for check in rd.check(batch).failed:
-            failed.setdefault(check.name, _reads(check, code))
+            failures.setdefault(check.name, _reads(check, made))
+    for check, file in record_failures().values():
+        failures.setdefault(check.name, _reads(check, f"A batch of `{file}`:"))
+    return failures
+
+
+def check_pages(failures: Mapping[str, str]) -> Iterator[Page]:
+    """Yield a page for each check."""
     for contract in sorted(CONTRACTS, key=lambda c: [*_KINDS].index(c.kind)):
         effect = f"{capitalize(contract.effect)}." if contract.effect else ""
         cause = CAUSES.get(contract.cause)
@@ -115,7 +134,7 @@ def check_pages(
             established += f" Where it holds, it rules out [{refuted}]({page})."
         sections = [
             ("If it fails", effect),
-            ("How a failure reads", failed.get(contract.name, "")),
+            ("How a failure reads", failures.get(contract.name, "")),
             ("How it is established", established),
             ("What to do", contract.advice),
         ]
@@ -128,7 +147,5 @@ def check_pages(
         )
 
 
-def _reads(check: Check, code: str) -> str:
-    text = f"> failed: {check.name}: {check.detail}"
-    called = f"```python\n{code}\nrd.check(batch)\n```"
-    return f"{called}\n\n{text}" if code else text
+def _reads(check: Check, made: str) -> str:
+    return f"{made}\n\n> failed: {check.name}: {check.detail}"

@@ -14,6 +14,8 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = "rounddiag"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_extra_path = ["live"]
 html_copy_source = False
 html_show_sourcelink = False
