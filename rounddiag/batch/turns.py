@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rounddiag.errors import BatchError
+from rounddiag.schema import LENGTH_UNIT
 from rounddiag.vision import Screenshot
 from rounddiag.wording import encodable
 
@@ -64,7 +65,7 @@ def token_noun(batch: Batch) -> str:
     'word'
     """
     is_scored = batch.scores or not (batch.lacks("old") and batch.lacks("rollout"))
-    return "token" if batch.pieces is None or is_scored else "word"
+    return LENGTH_UNIT if batch.pieces is None or is_scored else "word"
 
 
 def as_turns(

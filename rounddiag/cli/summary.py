@@ -18,7 +18,7 @@ from rounddiag.batch.html import describe_sources
 from rounddiag.batch.turns import token_noun
 from rounddiag.checks import Checks
 from rounddiag.core import token_frame
-from rounddiag.core.scores import has_pair
+from rounddiag.core.scores import has_pair, pair_of
 from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.runs import Run
 from rounddiag.schema import METRICS
@@ -124,7 +124,7 @@ def _describe_one_engine(batch: Batch, diagnosis: Diagnosis) -> str:
         describe_diagnosis(diagnosis),
         describe_failed_checks(diagnosis.checks),
         _counts(batch).partition("\n")[0],
-        f"mean: {metric.meaning}, in {token_noun(batch) if has_none else metric.unit}",
+        f"mean: {metric.meaning}, in {pair_of(batch).unit(metric)}",
         _table(summary, _unit(batch)),
         _sources(batch, 0).rpartition("\n")[0],
         _check_counts(diagnosis.checks),

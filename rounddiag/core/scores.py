@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
+from rounddiag.batch.turns import token_noun
 from rounddiag.errors import BatchError, FrameError
-from rounddiag.schema import Pair
+from rounddiag.schema import LENGTH_UNIT, Pair
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-_KEY = "pair"
+_KEY, _TOKEN = "pair", "token"
 # Entries of `meta` that hold for the standard pair only.
 _STANDARD_ONLY = ("checks", "not_measurable", "old_log_probs_source")
 
@@ -64,12 +65,15 @@ def has_pair(batch: Batch) -> bool:
 
 def pair_of(data: Batch | pd.DataFrame) -> Pair:
     """Return the scores that a batch, or a frame built from one, compares."""
-    entry = (data.meta if isinstance(data, Batch) else data.attrs).get(_KEY)
+    if isinstance(data, Batch):
+        entry, token = data.meta.get(_KEY), token_noun(data)
+    else:
+        entry, token = data.attrs.get(_KEY), data.attrs.get(_TOKEN, LENGTH_UNIT)
     match entry:
         case [str(a), str(b)]:
-            return Pair(a, b)
+            return Pair(a, b, token)
         case _:
-            return Pair()
+            return Pair(token=token)
 
 
 def check_pair(frame: pd.DataFrame, a: str, b: str) -> None:
@@ -92,9 +96,11 @@ def tag_pair(frame: pd.DataFrame, source: Batch | pd.DataFrame) -> pd.DataFrame:
 
 
 def tag_as(frame: pd.DataFrame, pair: Pair) -> pd.DataFrame:
-    """Record a pair in the `attrs` of a frame, unless it is the standard one."""
+    """Record a pair in the `attrs` of a frame, where it is not the standard one."""
     if not pair.is_standard:
         frame.attrs[_KEY] = [pair.a, pair.b]
+    if pair.token != LENGTH_UNIT:
+        frame.attrs[_TOKEN] = pair.token
     return frame
 
 

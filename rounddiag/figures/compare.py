@@ -265,6 +265,7 @@ def _add_means(figure: go.Figure, comparison: Comparison, axis: MeanAxis) -> Non
             line,
             inputs.metric,
             inputs.theme,
+            pair=inputs.pair,
             names=[f"{line.name}, round {round_}" for round_ in rounds],
             places=rounds.to_numpy() + line.shift,
             values=axis.place(line.rows["mean"]).to_numpy(),
@@ -314,7 +315,10 @@ def _add_differences(figure: go.Figure, comparison: Comparison) -> None:
         },
         error_y=bars if inputs.layers["ci"] else None,
         customdata=[
-            [f"{line.name}, round {row['round']}", _hover_text(row, inputs.metric)]
+            [
+                f"{line.name}, round {row['round']}",
+                _hover_text(row, inputs),
+            ]
             for _, row in rows.iterrows()
         ],
         hovertemplate=HOVER,
@@ -322,11 +326,12 @@ def _add_differences(figure: go.Figure, comparison: Comparison) -> None:
     )
 
 
-def _hover_text(row: pd.Series[Any], metric: str) -> str:
+def _hover_text(row: pd.Series[Any], inputs: PlotInputs) -> str:
     count, before = row["num_samples"], row["num_baseline_samples"]
+    unit = unit_suffix(inputs.metric, inputs.pair)
     sizes = f"{pluralize(count, 'sample')}, {before:,} before"
     lines = [
-        f"difference {format_number(row['difference'])}{unit_suffix(metric)}",
+        f"difference {format_number(row['difference'])}{unit}",
         describe_interval(row["ci_low"], row["ci_high"]),
         pluralize(count, "pair") if row["num_pairs"] > 0 else sizes,
     ]
@@ -351,7 +356,7 @@ def _add_strip(figure: go.Figure, comparison: Comparison, axis: str) -> None:
         values=means,
         has_value=has_round,
         hover="<b>%{text}, round %{x}</b>"
-        f"<br>mean %{{z:.3g}}{unit_suffix(inputs.metric)}",
+        f"<br>mean %{{z:.3g}}{unit_suffix(inputs.metric, inputs.pair)}",
         scale=scale,
         axis=axis,
         theme=inputs.theme,
@@ -369,7 +374,7 @@ def _panels(comparison: Comparison, axis: MeanAxis) -> dict[str, Panel]:
     inputs = comparison.inputs
     title = {"title": {"text": axis_title(inputs.metric, inputs.pair)}}
     means = Panel(height=MEANS_HEIGHT, axis={**axis.layout(), **title})
-    unit = METRICS[inputs.metric].unit
+    unit = inputs.pair.unit(METRICS[inputs.metric])
     difference = {
         "title": {"text": replace(DIFFERENCE, unit=unit).label},
         "zeroline": True,

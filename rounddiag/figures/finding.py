@@ -94,7 +94,7 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
     if has_counts:
         first, last = evidence.frame["x"].min(), evidence.frame["x"].max()
         figure.update_xaxes(range=[first - 0.6, last + 0.6], dtick=tick_step(last + 1))
-        set_panels(figure, evidence.frame, SUMMARY, colors)
+        set_panels(figure, evidence.frame, SUMMARY, pair, colors)
     figure.update_xaxes(title_text=_x_title(evidence.axis, pair))
     if evidence.axis == "log_prob":
         figure.layout.yaxis.title.text = pair.label(DIFF)

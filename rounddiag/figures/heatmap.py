@@ -375,7 +375,8 @@ def _add_rounds(
         customdata=per_round[["num_rows", "num_tokens"]].to_numpy(),
         hovertemplate="<b>round %{x}, all samples</b><br>"
         f"{meaning} %{{y:.3g}}<br>"
-        "%{customdata[0]:,} samples, %{customdata[1]:,} tokens<extra></extra>",
+        "%{customdata[0]:,} samples, %{customdata[1]:,} "
+        f"{heat.pair.token}s<extra></extra>",
     )
     figure.update_layout(yaxis2=_ends(values))
     figure.add_annotation(
@@ -399,8 +400,9 @@ def _add_samples(figure: go.Figure, heat: Heat, theme: Theme) -> None:
     values = heat.rows.means(column.name)
     y = heat.y(np.arange(heat.rows.num))
     mean = "mean " if heat.is_pooled else ""
+    meaning = heat.pair.fill(column.meaning)
     # The name of a row tells its reward.
-    length = "" if has_rewards else f"<br>{mean}{column.meaning} %{{x:,.3~g}}"
+    length = "" if has_rewards else f"<br>{mean}{meaning} %{{x:,.3~g}}"
     figure.add_bar(
         x=values,
         y=y,
@@ -417,11 +419,11 @@ def _add_samples(figure: go.Figure, heat: Heat, theme: Theme) -> None:
         xaxis="x2",
         mode="markers",
         marker=cross(theme),
-        hovertemplate=f"<b>%{{y}}</b><br>no {column.meaning}<extra></extra>",
+        hovertemplate=f"<b>%{{y}}</b><br>no {meaning}<extra></extra>",
     )
     figure.update_layout(xaxis2=_ends(values))
     # The last word is what the strip has room for.
-    figure.layout.xaxis2.title.text = column.meaning.split()[-1]
+    figure.layout.xaxis2.title.text = meaning.split()[-1]
 
 
 def _ends(values: Array) -> dict[str, object]:

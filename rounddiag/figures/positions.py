@@ -128,7 +128,7 @@ def plot_positions(
             add_counts(figure, line, place, hover, width=width, color=color)
     if has_counts:
         counts = means.groupby("place").sum(numeric_only=True)
-        set_panels(figure, counts, PLACE_MEANS, inputs.theme)
+        set_panels(figure, counts, PLACE_MEANS, inputs.pair, inputs.theme)
     return figure
 
 

@@ -259,6 +259,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         if drawn["quantiles"]
         else RoundAxis.around_means(summary),
         metric=inputs.metric,
+        pair=inputs.pair,
         theme=inputs.theme,
     )
     has_survivors = drawn["survivors"] and scene.num_rounds > 1
@@ -283,7 +284,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     _add_layers(figure, scene, drawn, left)
     if drawn["counts"]:
         counts = summary.groupby("round")[[*COUNT_PANELS.values()]].sum()
-        set_panels(figure, counts, SUMMARY, inputs.theme)
+        set_panels(figure, counts, SUMMARY, inputs.pair, inputs.theme)
     return figure
 
 

@@ -16,6 +16,7 @@ from rounddiag.schema.columns import DIFF as DIFF
 from rounddiag.schema.columns import DIFFERENCE as DIFFERENCE
 from rounddiag.schema.columns import ERROR as ERROR
 from rounddiag.schema.columns import IS_REWRITTEN as IS_REWRITTEN
+from rounddiag.schema.columns import LENGTH_UNIT as LENGTH_UNIT
 from rounddiag.schema.columns import NUM_GENERATED as NUM_GENERATED
 from rounddiag.schema.columns import NUM_NONFINITE as NUM_NONFINITE
 from rounddiag.schema.columns import NUM_TOKENS as NUM_TOKENS

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+# The unit of lengths; of texts without tokens it is the word.
+LENGTH_UNIT = "token"
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,12 @@ class Pair:
     ----------
     a, b: Names of scores. By default those of the training engine (`old`) and of the
         sampling engine (`rollout`).
+    token: What a token is called: "word" where texts have no tokens.
     """
 
     a: str = "old"
     b: str = "rollout"
+    token: str = field(default=LENGTH_UNIT, compare=False)
 
     @property
     def is_standard(self) -> bool:
@@ -79,7 +84,7 @@ class Pair:
                 "training_engine": self.a,
                 "sampling_engine": self.b,
             }
-        return template.format(a=self.a, b=self.b, **engines)
+        return template.format(a=self.a, b=self.b, token=self.token, **engines)
 
     def label(self, column: ColumnSchema) -> str:
         """Return a column's label with these names.
@@ -89,8 +94,19 @@ class Pair:
         >>> Pair("current", "rollout").label(DIFF)
         'current − rollout log-prob [nat]'
         """
-        meaning = self.fill(column.meaning)
-        return f"{meaning} [{column.unit}]" if column.unit else meaning
+        meaning, unit = self.fill(column.meaning), self.unit(column)
+        return f"{meaning} [{unit}]" if unit else meaning
+
+    def unit(self, column: ColumnSchema) -> str:
+        """Return a column's unit, in which a token has its name.
+
+        Examples
+        --------
+        >>> length = ColumnSchema("round_length", "mean length", unit="token")
+        >>> Pair(token="word").unit(length), Pair().unit(DIFF)
+        ('word', 'nat')
+        """
+        return self.token if column.unit == LENGTH_UNIT else column.unit
 
 
 def nat(name: str, meaning: str, dtype: str = "float32") -> ColumnSchema:
@@ -111,7 +127,7 @@ DIFF = nat("diff", "{a} − {b} log-prob")
 ABS_DIFF = nat("abs_diff", "|{a} − {b}| log-prob")
 POSITION = count("position", "position in the response", "int32")
 ORIGINAL_SAMPLE = count("original_sample", "sample in the batch selected from")
-NUM_TOKENS = count("num_tokens", "generated tokens")
+NUM_TOKENS = count("num_tokens", "generated {token}s")
 NUM_NONFINITE = count("num_nonfinite", "tokens whose diff is not finite")
 NUM_ROUNDS = count("num_rounds", "rounds")
 NUM_SAMPLES = count("num_samples", "samples that reach the round")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rounddiag.errors import require_one_of
-from rounddiag.schema.columns import ColumnSchema
+from rounddiag.schema.columns import LENGTH_UNIT, ColumnSchema
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ METRICS = {
         Metric(
             "round_length",
             "mean length of a round",
-            unit="token",
+            unit=LENGTH_UNIT,
             source_column="round_length",
             of="round",
             weight="sample",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import get_args
 
@@ -10,7 +9,6 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from rounddiag.batch.turns import token_noun
 from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import LogAxis
@@ -86,17 +84,8 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
         )
         bar.update(_COLOR_BAR)
         _shorten_hover(heatmap, session.state)
-    return {"rounds": rounds_pane(session, theme), "heatmap": _encode(heatmap, session)}
-
-
-# Of a mean, a count and a unit; and of a value in a tooltip.
-_TOKEN = re.compile(r"((?:mean|samples?,) [\d.,]+ |\[)token|token(?=s %\{text\})")
-
-
-def _encode(figure: go.Figure, session: Session) -> bytes:
-    """Return the JSON of a figure, which names its tokens as the page does."""
-    text, noun = figure.to_json(), token_noun(session.batch)
-    return (text if noun == "token" else _TOKEN.sub(rf"\1{noun}", text)).encode()
+    rounds = rounds_pane(session, theme)
+    return {"rounds": rounds, "heatmap": heatmap.to_json().encode()}
 
 
 def _shorten_hover(figure: go.Figure, state: State) -> None:
@@ -131,7 +120,7 @@ def rounds_pane(session: Session, theme: ThemeName | None) -> bytes:
     figure = rounds_figure(session, theme)
     align_rounds(figure, session)
     fit_pane(figure, keys=_key_lines(figure, session))
-    return _encode(figure, session)
+    return figure.to_json().encode()
 
 
 def _key_lines(figure: go.Figure, session: Session) -> list[str]:

@@ -85,6 +85,10 @@ def test_figures_of_texts_count_words() -> None:
     batch = rd.Batch.from_turns(turns * 3, sample_ids=["a", "b", "c"])
     made = overview_figures(Session({"batch": batch}, {}), "light")
     texts = [figure.decode() for figure in made.values()]
+    texts += [
+        plot(batch, metric="round_length").to_json()
+        for plot in (rd.plot_rounds, rd.plot_heatmap)
+    ]
     assert all("[word]" in text and "token" not in text for text in texts)
 
 

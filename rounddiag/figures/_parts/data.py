@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -66,7 +66,7 @@ def prepare(
 
 def short_pair(pair: Pair) -> Pair:
     """Return a pair with short names, safe in plotly's pseudo HTML."""
-    return Pair(shorten_name(pair.a, _NAME), shorten_name(pair.b, _NAME))
+    return replace(pair, a=shorten_name(pair.a, _NAME), b=shorten_name(pair.b, _NAME))
 
 
 def get_sample_tokens(

@@ -152,7 +152,7 @@ class Heat:
     @property
     def hover_head(self) -> tuple[str, str]:
         """The first lines of a hover text, in plotly's syntax; the axis names rows."""
-        return "<b>%{y}<br>round %{x}</b>", "tokens %{text}"
+        return "<b>%{y}<br>round %{x}</b>", f"{self.pair.token}s %{{text}}"
 
     @property
     def numbers(self) -> Array:

@@ -21,6 +21,7 @@ from rounddiag.schema.tables import TableSchema
 from rounddiag.stats import FEW_SAMPLES, few_rows
 from rounddiag.wording import pluralize
 
+_STANDARD = Pair()
 HOVER = "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>"
 # Height of a figure of means in pixels, with the panels of counts and without.
 HEIGHT, HEIGHT_WITHOUT_COUNTS = 460, 340
@@ -43,6 +44,7 @@ def add_means(  # noqa: PLR0913 all but the first four are keywords
     metric: str,
     theme: Theme,
     *,
+    pair: Pair = _STANDARD,
     names: Sequence[str],
     places: Array,
     values: Array,
@@ -63,7 +65,7 @@ def add_means(  # noqa: PLR0913 all but the first four are keywords
     are those of the points: that of the series where they are left out.
     """
     means, stroke = series.rows, stroke or series.color
-    hover = hover_texts(means, names, metric, details)
+    hover = hover_texts(means, names, metric, details, pair=pair)
     across, along = ("x", "y") if is_horizontal else ("y", "x")
     color = colors or series.color
     marker = {
@@ -127,6 +129,7 @@ def add_placed_means(
         line,
         inputs.metric,
         inputs.theme,
+        pair=inputs.pair,
         names=[head + name for head in line.rows["head"]],
         places=line.rows["place"].to_numpy(),
         values=axis.place(line.rows["mean"]).to_numpy(),
@@ -141,23 +144,25 @@ def hover_texts(
     names: Sequence[str],
     metric: str,
     details: Sequence[Sequence[str]] = (),
+    *,
+    pair: Pair = _STANDARD,
 ) -> list[list[str]]:
     """Return the two strings that `HOVER` shows, for each mean."""
-    unit = unit_suffix(metric)
+    unit = unit_suffix(metric, pair)
     means = means[[*_HOVER_COLUMNS]].assign(is_few=few_rows(means))
     rows = zip(
         names, means.itertuples(index=False), details or [()] * len(means), strict=True
     )
-    return [[name, _hover_text(row, unit, more)] for name, row, more in rows]
+    return [[name, _hover_text(row, unit, pair, more)] for name, row, more in rows]
 
 
-def _hover_text(row: Any, unit: str, details: Sequence[str]) -> str:  # noqa: ANN401 a row of `itertuples` has no type
+def _hover_text(row: Any, unit: str, pair: Pair, details: Sequence[str]) -> str:  # noqa: ANN401 a row of `itertuples` has no type
     samples = pluralize(row.num_samples, "sample")
     lines = [
         f"mean {format_number(row.mean)}{unit if math.isfinite(row.mean) else ''}",
         describe_interval(row.ci_low, row.ci_high),
         *details,
-        f"{samples}, {pluralize(row.num_tokens, 'token')}",
+        f"{samples}, {pluralize(row.num_tokens, pair.token)}",
         *note_left_out(row.num_nonfinite),
     ]
     if row.is_few:
@@ -165,7 +170,7 @@ def _hover_text(row: Any, unit: str, details: Sequence[str]) -> str:  # noqa: AN
     return "<br>".join(lines)
 
 
-def unit_suffix(metric: str) -> str:
+def unit_suffix(metric: str, pair: Pair = _STANDARD) -> str:
     """Return what follows a number of this metric.
 
     Examples
@@ -173,7 +178,7 @@ def unit_suffix(metric: str) -> str:
     >>> unit_suffix("abs_diff"), unit_suffix("prob_diff")
     (' nat', '')
     """
-    unit = METRICS[metric].unit
+    unit = pair.unit(METRICS[metric])
     return f" {unit}" if unit else ""
 
 
@@ -321,7 +326,11 @@ def add_heading(figure: go.Figure, axis: str, text: str, theme: Theme) -> None:
 
 
 def set_panels(
-    figure: go.Figure, counts: pd.DataFrame, table: TableSchema, theme: Theme
+    figure: go.Figure,
+    counts: pd.DataFrame,
+    table: TableSchema,
+    pair: Pair,
+    theme: Theme,
 ) -> None:
     """Divide the plot into panels of means, samples and tokens, with their headings.
 
@@ -331,7 +340,7 @@ def set_panels(
     for axis, column in COUNT_PANELS.items():
         ticks = count_ticks(int(counts[column].max()))
         figure.layout[f"yaxis{axis[1:]}"] = {"domain": _COUNTS[axis], **ticks}
-        add_heading(figure, axis, table[column].label, theme)
+        add_heading(figure, axis, pair.label(table[column]), theme)
 
 
 def count_ticks(highest: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from rounddiag.figures._parts.labels import format_number, format_percent
 from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import add_counts, add_means, explain_marks
 from rounddiag.findings import Onset
+from rounddiag.schema import Pair
 from rounddiag.stats import few_rows
 
 # Smaller values, zeros among them, are drawn in a band of their own.
@@ -122,6 +123,7 @@ class RoundScene:
     onset: Onset | None
     axis: RoundAxis
     metric: str
+    pair: Pair
     theme: Theme
 
     @property
@@ -238,6 +240,7 @@ def add_round_means(
             line,
             scene.metric,
             scene.theme,
+            pair=scene.pair,
             names=[f"round {index}{name}" for index in line.rows["round"]],
             places=(line.rows["round"] + line.shift).to_numpy(),
             values=scene.axis.place(line.rows["mean"]).to_numpy(),
