@@ -348,22 +348,24 @@ class Break:
     ----------
     step: The first step of the new level.
     previous: The step before it.
-    before, after: The levels of the round that changes most.
+    largest: The round that changes most.
+    before, after: Its levels.
     """
 
     step: int
     previous: int
     rounds: tuple[int, ...]
+    largest: int
     before: float
     after: float
     metric: str
 
     def __str__(self) -> str:
         unit = METRICS[self.metric].unit
-        largest = "the largest change " if len(self.rounds) > 1 else ""
+        largest = f" round {self.largest} most:" if len(self.rounds) > 1 else ""
+        levels = with_minus(f"{self.before:.3g} to {self.after:.3g}")
         return (
-            f"from step {self.step:,}: {name_rounds(self.rounds)}, {largest}from"
-            f" {with_minus(f'{self.before:.3g} to {self.after:.3g}')}"
+            f"from step {self.step:,}: {name_rounds(self.rounds)},{largest} {levels}"
             + (f" {unit}" if unit else "")
         )
 
@@ -384,6 +386,7 @@ def find_breaks(
                 step=step,
                 previous=steps[place[step] - 1],
                 rounds=tuple(sorted({*map(int, part["round"])})),
+                largest=int(largest["round"]),
                 before=float(largest["before"]),
                 after=float(largest["after"]),
                 metric=metric,

@@ -19,7 +19,7 @@ from tests.fuzz.forked import run_forked
 from tests.runs.step_folders import scaled_batch, small_dump, write_steps
 
 Capture = pytest.CaptureFixture[str]
-BREAK = "from step 12: rounds 0 to 1, the largest change from 0.165 to 1.65 nat"
+BREAK = "from step 12: rounds 0 to 1, round 1 most: 0.165 to 1.65 nat"
 
 
 @pytest.fixture

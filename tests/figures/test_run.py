@@ -57,7 +57,7 @@ def test_ribbons_are_the_intervals() -> None:
 
 def test_a_mark_names_the_step_and_the_rounds_that_change() -> None:
     figure = plot_run(summary_frame())
-    text = "┆ from step 80: rounds 1 to 2, the largest change from 0.01 to 0.2 nat"
+    text = "┆ from step 80: rounds 1 to 2, round 1 most: 0.01 to 0.2 nat"
     assert text in captions(figure)
     (mark,) = [one for one in shapes(figure) if one.type == "line"]
     assert (mark.x0, mark.x1) == (75, 75)

@@ -132,7 +132,7 @@ def test_changes_of_neighbouring_steps_are_one_break() -> None:
         {"step": 20, "round": 7, "change": "step", "before": 4.0, "after": 1.0},
     ]
     first, second = find_breaks(pd.DataFrame(rows), range(30), metric="prob_diff")
-    assert str(first) == "from step 6: rounds 2 to 4, the largest change from 1 to 9"
+    assert str(first) == "from step 6: rounds 2 to 4, round 3 most: 1 to 9"
     assert (second.step, second.rounds) == (20, (7,))
 
 
