@@ -22,7 +22,7 @@ from rounddiag.checks.estimators import find_estimator
 from rounddiag.checks.images import image_token
 from rounddiag.core.groups import GroupedSamples, prompt_hashes
 from rounddiag.schema import ORIGINAL_SAMPLE
-from rounddiag.wording import join_names, percent, pluralize
+from rounddiag.wording import join_names, percent, pluralize, with_minus
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,7 +110,7 @@ def _all_zero(batch: Batch) -> Fault | None:
     return Fault(
         f"advantages are 0 at all {pluralize(len(advantages), 'trained token')}, and"
         f" the rewards of {where} differ: sample {samples[0]} has"
-        f" {rewards[samples[0]]:g}",
+        f" {with_minus(f'{rewards[samples[0]]:g}')}",
         tuple(samples),
     )
 
@@ -161,7 +161,7 @@ def _outliers(batch: Batch) -> Fault | None:
     names = join_names(far.tolist())
     highest = max(samples.low[far[0]], samples.high[far[0]], key=abs)
     own = (
-        f"sample {names} has an advantage of {highest:,.4g}"
+        f"sample {names} has an advantage of {with_minus(f'{highest:,.4g}')}"
         if len(far) == 1
         else f"samples {names} have advantages from {size[far].min():,.4g} on"
     )
@@ -307,9 +307,10 @@ def _slipped(batch: Batch) -> Fault | None:
         return None
     off = np.nan_to_num(np.abs(samples.low - match.sound))
     worst = int(off.argmax())
+    values = f"{samples.low[worst]:.3g}, and {match.sound[worst]:.3g} without that"
     return Fault(
         f"they are those of {match.estimator.name}, {match.slip}; sample {worst} has"
-        f" {samples.low[worst]:.3g}, and {match.sound[worst]:.3g} without that",
+        f" {with_minus(values)}",
         tuple(np.flatnonzero(samples.num_tokens > 0).tolist()),
     )
 
@@ -426,8 +427,9 @@ def _unbalanced(batch: Batch) -> Fault | None:
     if 2 * off.sum() <= len(off):
         return None
     mean = float(np.nan_to_num(samples.mean) @ (1 / siblings)) / num
+    average = with_minus(f"{mean:.2g}")
     return Fault(
-        f"their mean is 0 over {num_rows:,} rows and {mean:.2g} over {num:,}"
+        f"their mean is 0 over {num_rows:,} rows and {average} over {num:,}"
         f" trajectories, in {pluralize(off.sum(), 'group')}",
         tuple(np.flatnonzero(off[samples.group]).tolist()),
     )

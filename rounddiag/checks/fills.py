@@ -131,10 +131,11 @@ def _describe(
     others: Array,
 ) -> Fault | None:
     where = ", the last of samples" if (tokens <= written.ends_sample).all() else ""
+    value = with_minus(f"{values[tokens][0]:g}")
     mean = with_minus(f"{others[tokens].mean():.2f}")
     words = (
-        f"whose {name} log-prob is exactly {values[tokens][0]:g}{where}, and {mean} nat"
-        " on average by the other engine"
+        f"whose {name} log-prob is exactly {value}{where}, and {mean} nat on average"
+        " by the other engine"
     )
     return fault_at(batch, batch.offsets.new_tensor(written.flat[tokens]), words)
 
@@ -164,7 +165,7 @@ def _find_in_one_engine(batch: Batch) -> Fault | None:
     first, (value, share) = next(iter(fills.items()))
     return Fault(
         f"{pluralize(len(fills), 'sample')} with one {name} log-prob at many tokens:"
-        f" sample {first} has {value:.6g} at {percent(share)} of them",
+        f" sample {first} has {with_minus(f'{value:.6g}')} at {percent(share)} of them",
         tuple(fills),
     )
 

@@ -220,7 +220,7 @@ _KINDS = {
     " columns, as padding is",
 }
 COVERS_WRITTEN = Contract(
-    "the mask covers what the model wrote alone",
+    "the mask covers only what the model wrote",
     "response_mask",
     _covers_template,
     effect="text that the model did not write is trained",

@@ -10,7 +10,8 @@ from typing import Protocol, TypeVar, overload, runtime_checkable
 import numpy as np
 
 from rounddiag.batch import Batch
-from rounddiag.checks import check
+from rounddiag.checks import Checks, check
+from rounddiag.checks.log_probs import FINITE
 from rounddiag.checks.provable import checkpoint_of
 from rounddiag.checks.rounds import KNOWN
 from rounddiag.core.divergence import FACTOR_2
@@ -42,7 +43,7 @@ from rounddiag.findings.verdict import find_verdict
 from rounddiag.findings.view import ROUNDING, View, lacks_engine
 from rounddiag.stats.inputs import open_measured
 from rounddiag.stats.staleness import staleness_share
-from rounddiag.wording import pluralize
+from rounddiag.wording import pluralize, with_minus
 
 # Positions up to which every contract is checked; of a longer batch, the fast ones.
 MAX_POSITIONS = 1_500_000
@@ -168,7 +169,7 @@ def _judge(
         checks=checks,
         reason=_not_measurable(view),
         is_thinned=view.is_thinned,
-        caveat=_caveat(view),
+        caveat=_caveat(view, checks),
     )
     view.facts.memo["checks"] = checks
     view.facts.memo["stated_kind"] = kind if is_known else ""
@@ -211,10 +212,6 @@ def _judge_equal(result: Diagnosis, view: View) -> Diagnosis:
         )
         verdict = find_verdict(result.level, view.usual, others)
         return replace(result, verdict=verdict if is_wrong else "identical")
-    if view.num_nonfinite and not view.is_thinned:
-        num, total = view.num_nonfinite, len(view) + view.num_nonfinite
-        text = f"{num:,} of {total:,} generated tokens have no finite log-prob. "
-        result = replace(result, caveat=result.caveat + text)
     unread = find_unread(view)
     if unread is not None:
         fact = Explained(
@@ -225,19 +222,27 @@ def _judge_equal(result: Diagnosis, view: View) -> Diagnosis:
     return replace(result, verdict=verdict, findings=findings)
 
 
-def _caveat(view: View) -> str:
-    """State which tokens count: of a long batch a part, or without rounds all."""
-    batch, caveat = view.batch, ""
+def _caveat(view: View, checks: Checks) -> str:
+    """State which tokens count: of a long batch a part, or without rounds all.
+
+    Tokens without a log-prob are left out; a failed check counts them where it names
+    them.
+    """
+    batch, caveat, read = view.batch, "", len(view) + view.num_nonfinite
+    is_named = FINITE.name in [check.name for check in checks.failed]
     if view.is_thinned:
-        read, total = len(view) + view.num_nonfinite, int(batch.rounds.num_tokens.sum())
+        total = int(batch.rounds.num_tokens.sum())
         caveat = f"Judged on {read:,} of {total:,} generated tokens. "
+    elif 0 < view.num_nonfinite < read and not is_named:
+        num = view.num_nonfinite
+        caveat = f"{num:,} of {read:,} generated tokens have no finite log-prob. "
     if batch.meta.get("rounds") != "unknown":
         return caveat
     if str(batch.meta.get("mask_source")).startswith("attention_mask"):
         caveat += "The rounds are unknown, and observations count as generated tokens"
     else:
         caveat += "The rounds are unknown"
-    return f"{caveat} (failed check: {KNOWN.name}). "
+    return f'{caveat} (failed check "{KNOWN.name}"). '
 
 
 def _finding(explained: Explained, view: View) -> Finding:
@@ -288,7 +293,8 @@ def _not_measurable(view: View) -> str:
         return str(known["not_measurable"])
     for values, name in ((view.log_prob_a, view.a), (view.log_prob_b, view.b)):
         if len(view) > 1 and (values == values[0]).all() and view.abs_diff.any():
-            return f"every `{name}` log-prob is {values[0] + 0:g}"  # not -0
+            value = with_minus(f"{values[0] + 0:g}")  # not -0
+            return f"every `{name}` log-prob is {value}: none was computed, or saved"
     return ""
 
 

@@ -71,7 +71,7 @@ def _describe_touched(view: View, touched: Array, size: Array) -> str:
     return (
         f"These tokens, {percent(float(touched.mean()))} of all in {percent(samples)}"
         f" of samples, carry {percent(share)} of the step's gradient weight. With"
-        f" {of_run} rule `{rule.name}` the step moves by {percent(moved)}."
+        f" {of_run} rule `{rule.name}` the step moves by {percent(moved)} of its size."
     )
 
 

@@ -202,7 +202,7 @@ def _sentence(finding: Finding) -> str:
 
 def _write_sentence(clause: str, check: str | None) -> str:
     """Write a clause as a sentence, with the name of the check that says it."""
-    end = f" (failed check: {check})." if check else "."
+    end = f' (failed check "{check}").' if check else "."
     return f"{capitalize(clause)}{end}"
 
 

@@ -339,7 +339,7 @@ CORRECTION_ROWS = TableSchema(
         ColumnSchema("gradient_share", "share of the step's |advantage x weight|"),
         ColumnSchema("gradient_kept", "|advantage x weight| over |advantage|"),
         ColumnSchema("cosine", "cosine with the step without correction"),
-        ColumnSchema("moved", "how far the step moves"),
+        ColumnSchema("moved", "how far the step moves, over its size"),
         ColumnSchema("bias_left", "bias that is left"),
     ),
 )

@@ -94,7 +94,7 @@ def describe_correction(
         parts.append(f"mean weight {format_number(left)}")
     else:
         parts.append(f"{format_number(100 * left)} % of the gradient weight left")
-    parts.append(f"the step moves by {format_number(100 * moved)} %")
+    parts.append(f"the step moves by {format_number(100 * moved)} % of its size")
     size = format_number(row["effective_sample_size"])
     parts.append(f"effective sample size {size}")
     if (ratio := rows.attrs["ratio"]) != pair.fill("{a} / {b}"):

@@ -403,7 +403,7 @@ def _value_of(sample: Batch, record: Mapping[Any, Any], surprise: Array | None) 
         return pluralize(record["num_tokens"], token_noun(sample))
     own = surprise[record["first"] : record["first"] + record["num_tokens"]]
     finite = own[np.isfinite(own)]
-    return f"surprise {finite.mean():.3g}" if len(finite) else "surprise unknown"
+    return f"surprise {finite.mean():.3g} nat" if len(finite) else "surprise unknown"
 
 
 def weight_limit(batch: Batch) -> float | None:

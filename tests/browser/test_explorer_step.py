@@ -62,7 +62,7 @@ def test_it_goes_to_the_fault_with_one_click(lab: LabNotebook, page: Locator) ->
     assert verdict.evaluate("node => node.scrollHeight - node.clientHeight") <= 1
     # What else fails begins on a line of its own, and its end is visibly cut.
     others = page.locator(".rdx-verdict > summary > .rdx-others")
-    expect(others).to_contain_text("(failed check: log-probs are not above 0)")
+    expect(others).to_contain_text('(failed check "log-probs are not above 0")')
     assert others.evaluate("node => getComputedStyle(node).textOverflow") == "ellipsis"
     title = page.get_by_label("Verdict", exact=True).get_attribute("title") or ""
     assert f"{others.text_content()}\n" in title

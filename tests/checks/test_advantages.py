@@ -152,10 +152,11 @@ def test_a_second_normalisation_is_named(support: str) -> None:
     twice = TWICE[support](once)
     batch = rows_of(twice, REWARDS, GROUPS, lengths=SIZES)
     worst = int((once - twice).abs().argmax())
+    values = f"{twice[worst]:.3g}, and {once[worst]:.3g}".replace("-", "−")
     assert came_to(KNOWN_ESTIMATOR, batch) == (
         "failed",
         f"they are those of GRPO, normalised a second time, over all {support};"
-        f" sample {worst} has {twice[worst]:.3g}, and {once[worst]:.3g} without that",
+        f" sample {worst} has {values} without that",
         tuple(range(12)),
     )
     assert came_to(NO_GRADIENT, batch) == PASSED
@@ -206,7 +207,7 @@ def test_a_mean_of_0_over_rows_alone_is_noted() -> None:
     batch = rows_of(rows, STEP_REWARDS, "aaaabbbb", sample_columns=columns)
     assert came_to(BALANCED, batch) == (
         "failed",
-        "their mean is 0 over 8 rows and -1.1 over 4 trajectories, in 2 groups",
+        "their mean is 0 over 8 rows and −1.1 over 4 trajectories, in 2 groups",
         tuple(range(8)),
     )
     assert came_to(BALANCED, rows_of(rows, STEP_REWARDS, "aaaabbbb")) == PASSED
@@ -235,7 +236,7 @@ def test_an_advantage_hundreds_of_times_the_others(
 def test_what_outweighs_is_said_with_its_tokens() -> None:
     batch = rows_of([*SMALL, -2075.39], None, "aaaaa")
     assert came_to(NO_OUTLIER, batch)[1:] == (
-        "sample 4 has an advantage of -2,075, the others have 1.5 at most",
+        "sample 4 has an advantage of −2,075, the others have 1.5 at most",
         (4,),
     )
     tokens = NO_OUTLIER.check(batch).tokens

@@ -187,7 +187,7 @@ def test_token_ids_that_were_left_out_cannot_be_checked() -> None:
         result.name for result in check(redacted(batch)) if result.detail == left_out
     ] == [
         "the tokenizer is the model's",
-        "the mask covers what the model wrote alone",
+        "the mask covers only what the model wrote",
         "no row is a copy of another",
         "responses do not begin with their prompt",
         "turns are separated as in the prompts",

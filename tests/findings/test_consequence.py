@@ -124,7 +124,7 @@ def test_what_is_touched_and_how_far_the_step_moves_are_two_figures(
     assert text.startswith(
         f"These tokens, {percents[0]} of all in {percents[1]} of samples, carry"
         f" {percents[2]} of the step's gradient weight. {rule} the step moves by"
-        f" {percents[3]}."
+        f" {percents[3]} of its size."
     )
     if name == "tis":
         assert row["moved"] == pytest.approx(np.sqrt(share))

@@ -49,6 +49,9 @@ def test_rounds_without_log_probs_beside_equal_ones_are_not_identical() -> None:
     diagnosis = rd.diagnose(made(parts))
     assert diagnosis.verdict == "suspicious"
     assert diagnosis.caveat == "160 of 2,560 generated tokens have no finite log-prob. "
+    noise = np.random.default_rng(1).normal(0, 0.001, parts["old"].shape)
+    parts["old"] = np.minimum(parts["old"] + noise, 0)
+    assert rd.diagnose(made(parts)).headline.startswith(diagnosis.caveat)
 
 
 @pytest.mark.parametrize("sample", range(0, 64, 7))
@@ -129,7 +132,9 @@ def test_the_headline_names_every_failed_check(build: Any) -> None:
         if check.name != "the mismatch can be measured"
     ]
     assert failed
-    assert all(f"failed check: {check.name})" in diagnosis.headline for check in failed)
+    assert all(
+        f'failed check "{check.name}")' in diagnosis.headline for check in failed
+    )
     assert all(check.effect[1:] in diagnosis.headline for check in failed)
     assert not any(f"{num} failed" in diagnosis.text for num in range(1, 9))
 

@@ -45,10 +45,9 @@ def identical_log_probs(view: View) -> Evidence | None:
     if not whole and "rollout" not in (view.a, view.b):
         return None  # micro-batches of equal shape are equal in both passes
     where = "All rows" if whole else f"{int(rows.sum())} of {len(rows)} rows"
-    fact = (
-        f"{int(rows.sum()):,} of {pluralize(len(rows), 'sample')} have equal log-probs"
-        " from both engines"
-    )
+    num_rows = f"{int(rows.sum()):,} of {pluralize(len(rows), 'sample')}"
+    samples = "all samples" if whole else num_rows
+    fact = f"{samples} have equal log-probs from both engines"
     kinds = None if whole else find_two_kinds(view)
     if kinds and not kinds.most_elsewhere and not rows[view.sample][kinds.tokens].any():
         num_equal = kinds.num_units - len(kinds.differing)

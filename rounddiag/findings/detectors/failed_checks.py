@@ -62,7 +62,7 @@ def failed_checks(view: View) -> Iterator[Evidence]:
                 "check": failed.name,
                 **_impossible(view, failed),
             },
-            shown=f"A check fails: {failed.name} ({failed.detail}).",
+            shown=f'A check fails, "{failed.name}": {failed.detail}.',
             next_step=failed.advice,
         )
 
@@ -92,7 +92,7 @@ def _superseded(view: View, cause: str) -> Evidence | None:
             return Evidence(
                 tokens=tokens,
                 where={"fact": describe_failed(failed), "check": failed.name},
-                shown=f"A check fails: {failed.name} ({failed.detail}).",
+                shown=f'A check fails, "{failed.name}": {failed.detail}.',
                 next_step=failed.advice,
             )
     return None
