@@ -76,6 +76,11 @@ class ListPath:
         """Whether each item has several messages, under keys of its own."""
         return len(self.inner) > 1 and () not in self.inner
 
+    @property
+    def has_model(self) -> bool:
+        """Whether a role is the model's."""
+        return not self.roles.isdisjoint({GENERATED, *_MODELS})
+
     def add(self, item: Mapping[Any, Any], inner: tuple[str, ...]) -> None:
         """Count an item; `inner` leads to it if it is a message in another object."""
         self.num_items += 1
@@ -89,7 +94,7 @@ class ListPath:
 def find_lists(rows: Sequence[object]) -> tuple[list[ListPath], list[ListPath]]:
     """Return the places of messages, and those of other objects.
 
-    Those at few levels come first, then those of many items.
+    Those with the model's turns come first, then those at few levels, of many items.
 
     Examples
     --------
@@ -113,7 +118,10 @@ def find_lists(rows: Sequence[object]) -> tuple[list[ListPath], list[ListPath]]:
         elif not inner and path[:end]:
             others.setdefault(path[:end], ListPath(path=path[:end])).add(value, inner)
     places = [
-        sorted(lists.values(), key=lambda p: (p.path.count(_EACH), -p.num_items))
+        sorted(
+            lists.values(),
+            key=lambda p: (not p.has_model, p.path.count(_EACH), -p.num_items),
+        )
         for lists in (chats, others)
     ]
     return places[0], places[1]
@@ -164,7 +172,7 @@ def unopened_error(source: Source, root: object) -> LoadError:
     content, more = describe_content(root), ""
     names = content_names(root)
     if isinstance(root, Table) and not root.fields:
-        content, more = f"{content}: {_TEXTS}", _ROWS
+        content, more = f"{content}: texts {_WITHOUT}", _ROWS
     elif _has_columns(root):
         known = {*map(our_name, names)}
         missing = [f"`{name}`" for name in REQUIRED if name not in known]
@@ -174,7 +182,7 @@ def unopened_error(source: Source, root: object) -> LoadError:
     return unknown_error(source, content, advice, more)
 
 
-_TEXTS = "texts without token ids or log-probs"
+_WITHOUT = "without token ids or log-probs"
 _ROWS = " Rows of `messages`, or of `prompt` and `completion`, open as turns."
 
 
@@ -218,13 +226,15 @@ def _texts_error(source: Source, lines: JsonLines) -> LoadError:
     value = lines.value
     rows = value if isinstance(value, list) else [*islice(lines, _MAX_RECORDS)]
     chats, others = find_lists(rows)
-    content = describe_content(lines)
+    content, lacks = describe_content(lines), _WITHOUT
+    if log_probs := _find_log_probs(rows):
+        lacks = f"with log-probs that are not read there, `{log_probs}`"
     if chats:
         quoted = [f"`{place}`" for place in chats[:_MAX_PLACES]]
         places = join_names(quoted, len(chats), most=_MAX_PLACES)
-        content += f": messages without token ids or log-probs, in {places}"
+        content += f": messages {lacks}, in {places}"
     elif lines.first:
-        content += f": {_TEXTS}"
+        content += f": texts {lacks}"
     if not chats and others:
         names = format_names(others[0].names)
         number = pluralize(others[0].num_items, "step")
@@ -239,6 +249,16 @@ def _texts_error(source: Source, lines: JsonLines) -> LoadError:
         *_code_for_batch(place, rows),
     ]
     return unknown_error(source, content, "", " These lines open it:", code)
+
+
+def _find_log_probs(rows: Sequence[object]) -> str:
+    """Return the first place that is named as log-probs and holds some; or empty."""
+    for path, value in _objects(rows):
+        for key, item in value.items():
+            is_some = isinstance(item, Mapping | list | np.ndarray) and len(item) > 0
+            if is_some and "logprob" in str(key).lower().replace("_", ""):
+                return str(ListPath(path=(*path, str(key))))
+    return ""
 
 
 def _code_for_turn(place: ListPath) -> list[str]:

@@ -197,11 +197,23 @@ def test_a_value_in_itself_ends() -> None:
 
 
 def test_the_first_place_has_the_fewest_lists_around_it_then_most_items() -> None:
-    row = {"a": [{"b": SAID}], "c": SAID[:1], "d": SAID}
+    row = {"a": [{"b": SAID}], "c": SAID[:1], "d": SAID, "e": SAID[:2]}
 
     chats, _ = find_lists([row])
 
-    assert [str(place) for place in chats] == ["d", "c", "a[*].b"]
+    assert [str(place) for place in chats] == ["d", "e", "a[*].b", "c"]
+
+
+def test_log_probs_of_an_unknown_layout_are_not_called_missing() -> None:
+    content = [{"token": "wait()", "logprob": -0.5}]
+    choice = {"message": SAID[1], "logprobs": {"content": content}}
+    row = {"request": {"messages": SAID[:1]}, "response": {"choices": [choice]}}
+    message = refused([row])
+    where = "log-probs that are not read there, `response.choices[*].logprobs`"
+    assert where in message
+    assert opened(code_in(message), [row]).num_rounds == 1
+    choice["logprobs"] = None
+    assert "messages without token ids or log-probs" in refused([row])
 
 
 FIELDS = {
