@@ -49,16 +49,16 @@ def percent(share: float) -> str:
     Examples
     --------
     >>> percent(0.00118), percent(0.0512), percent(0.123), percent(1)
-    ('0.12%', '5.1%', '12%', '100%')
+    ('0.12 %', '5.1 %', '12 %', '100 %')
     >>> percent(1e-6), percent(0.9996), percent(0)
-    ('<0.01%', '>99%', '0%')
+    ('<0.01 %', '>99 %', '0 %')
     """
     if 0 < share < 1e-4:  # noqa: PLR2004 less is no number to compare
-        return "<0.01%"
+        return "<0.01 %"
     text = f"{100 * share:.2g}"
     if share < 1 and float(text) >= 100:  # noqa: PLR2004 of a hundred
-        return ">99%"
-    return f"{float(text):g}%"
+        return ">99 %"
+    return f"{float(text):g} %"
 
 
 def join_names(

@@ -85,7 +85,7 @@ def _findings(diagnosis: Diagnosis) -> str:
     ]
     width = max(len(cause) for _, _, cause, _ in [_HEADINGS, *rows])
     return "\n".join(
-        f"{share:>5}  {kind:<8}  {cause:<{width}}  {place}"
+        f"{share:>6}  {kind:<8}  {cause:<{width}}  {place}"
         for share, kind, cause, place in [_HEADINGS, *rows]
     )
 

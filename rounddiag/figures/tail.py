@@ -24,7 +24,6 @@ from rounddiag.figures._parts.labels import (
     NO_TOKENS,
     count_nonfinite,
     format_number,
-    format_percent,
     shorten_value,
 )
 from rounddiag.figures._parts.lines import RoundLine, format_key, split_by_round
@@ -33,7 +32,7 @@ from rounddiag.schema import ABS_DIFF, SHARE, Pair
 from rounddiag.stats import tail_shares
 from rounddiag.stats.inputs import Data
 from rounddiag.stats.tail import RATIOS
-from rounddiag.wording import pluralize
+from rounddiag.wording import percent, pluralize
 
 # Height of the plot, room under it, and room for names at its right, in pixels.
 _PLOT_HEIGHT, _BOTTOM, _RIGHT = 320, 52, 84
@@ -147,7 +146,7 @@ def _explanation(
     # All lines begin at the same size, above 0.
     zeros = count - sum(int(line.rows["num_tokens"].iloc[0]) for line in lines)
     if zeros:
-        share = format_percent(zeros / count)
+        share = percent(zeros / count)
         captions.append(f"exactly 0, so not on the axis: {share} of tokens")
     return captions + note_left_out(undefined)
 

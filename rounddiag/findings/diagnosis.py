@@ -139,7 +139,7 @@ class Diagnosis(Sequence[Finding]):
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.headline}", *self.advice.splitlines()]
         lines += [
-            f"  {percent(finding.share):>4}  {finding.kind:<8}  {finding.name}:"
+            f"  {percent(finding.share):>5}  {finding.kind:<8}  {finding.name}:"
             f" {finding.location}"
             for finding in self
         ]

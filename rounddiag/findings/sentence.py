@@ -19,6 +19,7 @@ from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.place import Place
+from rounddiag.findings.sample_sets import LISTS
 from rounddiag.findings.two_kinds import find_two_kinds
 from rounddiag.findings.verdict import Verdict, find_verdict
 from rounddiag.findings.view import View
@@ -60,21 +61,17 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
         scope = _scope(samples, view) if len(indices) < len(view) else ""
         return ", ".join(filter(None, [*clauses, scope])) + equal
     if num_large >= _MIN_LARGE and num_large >= _MOST * all_large:
-        scope = _samples(len(where["large_samples"]), total)
         number = "all" if num_large == all_large else f"{num_large:,}"
         head = f"{pluralize(all_large, 'token')} differ by more than a factor of 2: "
-        head += f"{number} of them {place.text}"
-        return ", ".join(filter(None, [head, scope])) + equal
-    scope = _samples(place.num_samples, total)
+        scope = _of_samples(place, len(where["large_samples"]), total)
+        return f"{head}{number} of them {place.text}{scope}{equal}"
+    tokens = pluralize(place.num_tokens, "token")
+    scope = _of_samples(place, place.num_samples, total)
     if equal:
-        head = f"{pluralize(place.num_tokens, 'token')} differ by {size.mean():.2g} nat"
-        head += f" on average: {place.text}"
-        return ", ".join(filter(None, [head, scope])) + equal
-    head = (
-        f"{pluralize(place.num_tokens, 'token')} differ {place.times} times as much as "
-        f"equally likely ones: {place.text}"
-    )
-    return ", ".join(filter(None, [head, scope]))
+        head = f"{tokens} differ by {size.mean():.2g} nat on average"
+        return f"{head}: {place.text}{scope}{equal}"
+    head = f"{tokens} differ {place.times} times as much as equally likely ones"
+    return f"{head}: {place.text}{scope}"
 
 
 def _describe_elsewhere(
@@ -153,6 +150,17 @@ def _scope(samples: Array, view: View) -> str:
 
 def _samples(num: int, total: int) -> str:
     return f"in {num:,} of {pluralize(total, 'sample')}" if 0 < num < total else ""
+
+
+def _of_samples(place: Place, num: int, total: int) -> str:
+    """Return the end of a clause: how many samples it is of; empty for all.
+
+    In brackets after a place that lists the samples already.
+    """
+    scope = _samples(num, total)
+    if scope and any(condition.column in LISTS for condition in place.conditions):
+        return f" ({scope.removeprefix('in ')})"
+    return f", {scope}" * bool(scope)
 
 
 def write_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from rounddiag.core.weights import Ratios
 from rounddiag.figures._parts.canvas import Theme
 from rounddiag.figures._parts.labels import format_number
 from rounddiag.schema import CORRECTIONS, Correction, Pair
-from rounddiag.wording import pluralize
+from rounddiag.wording import percent, pluralize
 
 # Of a token: its weight is its ratio, is at the largest one, is 0, or is not known.
 _KEPT, CAPPED, DROPPED, _UNKNOWN = range(4)
@@ -85,16 +85,16 @@ def describe_correction(
     rows = corrections(batch, [correction], a=a, b=b)
     (row,) = rows.to_dict("records")
     dropped, capped = (int((fates == fate).sum()) for fate in (DROPPED, CAPPED))
-    share = format_number(100 * dropped / max(len(fates), 1))
-    parts = [f"drops {pluralize(dropped, 'token')} ({share} %)"]
+    share = percent(dropped / max(len(fates), 1))
+    parts = [f"drops {pluralize(dropped, 'token')} ({share})"]
     if capped:
         parts.append(f"caps {capped:,}")
     left, moved = row["gradient_kept"], row["moved"]
     if batch.advantages is None:
         parts.append(f"mean weight {format_number(left)}")
     else:
-        parts.append(f"{format_number(100 * left)} % of the gradient weight left")
-    parts.append(f"the step moves by {format_number(100 * moved)} % of its size")
+        parts.append(f"{percent(left)} of the gradient weight left")
+    parts.append(f"the step moves by {percent(moved)} of its size")
     size = format_number(row["effective_sample_size"])
     parts.append(f"effective sample size {size}")
     if (ratio := rows.attrs["ratio"]) != pair.fill("{a} / {b}"):

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser
 import rounddiag as rd
 from rounddiag.core.weights import token_weights
 from rounddiag.schema import CORRECTIONS
+from rounddiag.wording import percent
 from tests.browser.conftest import ROOT
 from tests.browser.direct import DirectPage
 
@@ -71,8 +72,8 @@ def test_a_correction_strikes_what_it_drops(page: DirectPage, batch: rd.Batch) -
     assert look == "line-through"
     assert "0.5 to 5" in line.inner_text()
     num = int(dropped.sum())
-    share = f"{100 * num / len(dropped):.3g}"
-    assert f"drops {num} tokens ({share} %)" in line.inner_text()
+    share = percent(num / len(dropped))
+    assert f"drops {num} tokens ({share})" in line.inner_text()
     figure = page.explorer.figure("heatmap")
     (cells,) = [trace for trace in figure.data if trace.name == "dropped"]
     of_cells = tokens[dropped].drop_duplicates(["sample", "round"])

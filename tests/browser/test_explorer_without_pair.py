@@ -101,7 +101,7 @@ def test_all_works_but_what_compares(page: tuple[DirectPage, bool]) -> None:
     rounds = rd.round_frame(opened.explorer.batch)
     sizes = rounds["num_tokens"][rounds["sample"] == 0]
     lengths = [f"{size} words" for size in sizes]
-    surprises = [f"surprise {mean}" for mean in ("0.583", "0.917", "1.25")]
+    surprises = [f"surprise {mean} nat" for mean in ("0.583", "0.917", "1.25")]
     assert values == (surprises if has_engine else lengths)
     texts = opened.node.evaluate(_TEXTS)
     assert [text for text in texts if "not finite" in text] == []

@@ -378,7 +378,7 @@ def test_a_gradient_in_groups_of_equal_rewards_is_noted() -> None:
     batch = rows_of(own, rewards, "aabbcc")
     assert came_to(NO_GRADIENT, batch) == (
         "failed",
-        "1 group of equal rewards with advantages other than 0, 2% of the gradient"
+        "1 group of equal rewards with advantages other than 0, 2 % of the gradient"
         " weight",
         (2, 3),
     )

@@ -26,15 +26,15 @@ def test_varied_log_probs_pass() -> None:
 def test_one_value_everywhere_is_a_fill() -> None:
     assert check_fills([-10.0] * 8) == (
         "failed",
-        "1 sample with one rollout log-prob at many tokens: sample 0 has −10 at 100% of"
-        " them",
+        "1 sample with one rollout log-prob at many tokens: sample 0 has −10 at 100 %"
+        " of them",
         (0,),
     )
 
 
 def test_a_quarter_of_the_tokens_is_enough() -> None:
     assert check_fills([*VARIED[:24], *[-1.0625] * 8])[1].endswith(
-        "has −1.0625 at 25% of them"
+        "has −1.0625 at 25 % of them"
     )
     assert check_fills([*VARIED[:25], *[-1.0625] * 7]) == PASSED
 
@@ -49,7 +49,7 @@ def test_a_sure_model_repeats_0() -> None:
 
 
 def test_nothing_but_0_is_a_fill() -> None:
-    assert check_fills([0.0] * 8)[1].endswith("sample 0 has 0 at 100% of them")
+    assert check_fills([0.0] * 8)[1].endswith("sample 0 has 0 at 100 % of them")
 
 
 def test_the_samples_of_both_engines_are_named() -> None:
@@ -83,7 +83,7 @@ def test_a_fill_of_observations_is_no_fill() -> None:
 
 def test_minus_infinity_can_fill_and_nan_is_another_check() -> None:
     filled = check_fills([float("-inf")] * 9 + VARIED[:8])
-    assert filled[1].endswith("sample 0 has −inf at 53% of them")
+    assert filled[1].endswith("sample 0 has −inf at 53 % of them")
     assert check_fills([float("nan")] * 9 + VARIED[:8]) == PASSED
 
 

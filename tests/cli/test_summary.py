@@ -222,7 +222,7 @@ def test_the_verdict_and_the_findings_come_first() -> None:
     assert usual.startswith("range: up to ")
     heading, first, *_ = parts[1].splitlines()
     assert heading.split() == ["share", "kind", "cause", "where"]
-    assert first.startswith("  98%  place     not known  74 tokens differ ")
+    assert first.startswith("  98 %  place     not known  74 tokens differ ")
 
 
 def test_the_onset_is_named_in_place_of_the_worst_round() -> None:

@@ -12,7 +12,7 @@ from rounddiag.findings.verdict import Verdict
 
 TEXT = (
     "broken: 74 tokens differ.\n"
-    "      0.93   98%  image_window: from round 2 on, in 26 of 64 samples\n"
+    "      0.93   98 %  image_window: from round 2 on, in 26 of 64 samples\n"
     "failed: a\x1b[1mb"
 )
 
@@ -46,8 +46,8 @@ def test_a_terminal_gets_signs_and_wrapped_lines(
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert printed(TEXT, monkeypatch) == (
         "\x1b[1;31m✗ broken\x1b[0m: 74 tokens differ.\n"
-        "      0.93   98%  image_window: from round 2\n"
-        "                  on, in 26 of 64 samples\n"
+        "      0.93   98 %  image_window: from round\n"
+        "                   2 on, in 26 of 64 samples\n"
         "\x1b[1;31m✗ failed\x1b[0m: a\\x1b[1mb\n"
     )
 

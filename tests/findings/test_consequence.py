@@ -76,7 +76,7 @@ def test_weights_per_sequence_that_are_all_at_their_limit_are_no_health() -> Non
     grown = replace(batch, old_log_probs=batch.log_probs("rollout") + 0.004)
     text = describe_consequence(View.from_batch(grown), [])
     assert text.startswith(
-        "Weights per sequence would be at their limit of 2 for 100% of the step's"
+        "Weights per sequence would be at their limit of 2 for 100 % of the step's"
         " gradient weight, although tokens differ by 0.004 nat"
     )
 
@@ -90,8 +90,8 @@ def test_a_mask_that_drops_the_bug_hides_it() -> None:
     assert late.mean() == pytest.approx(0.525, abs=1e-3)
     text = rd.diagnose(given).text
     assert (
-        "IcePop's mask (ratio 0.5 to 5) would hide the bug: 100% of the 70 tokens that"
-        " it drops are among these, which are 53% of all."
+        "IcePop's mask (ratio 0.5 to 5) would hide the bug: 100 % of the 70 tokens that"
+        " it drops are among these, which are 53 % of all."
     ) in text
     assert "IcePop" not in rd.diagnose(batch).text
 
@@ -146,8 +146,8 @@ def test_tokens_outside_the_loss_carry_no_gradient_weight() -> None:
 @pytest.mark.parametrize(
     ("num_inside", "clause"),
     [
-        (19, "95% of the 20 tokens that it drops are among these, which are 25% of"),
-        (11, "55% of the 20 tokens that it drops are among these, which are 25% of"),
+        (19, "95 % of the 20 tokens that it drops are among these, which are 25 % of"),
+        (11, "55 % of the 20 tokens that it drops are among these, which are 25 % of"),
         (10, ""),  # no more than elsewhere
         (0, ""),
     ],
@@ -165,6 +165,6 @@ def test_a_mask_hides_a_bug_if_most_that_it_drops_is_in_it(
     view = View.from_batch(batch)
     bug: Any = SimpleNamespace(is_bug=True, indices=np.flatnonzero(view.sample < 8))
     text = describe_consequence(view, [bug])
-    assert "carry 25% of the step's gradient weight." in text
+    assert "carry 25 % of the step's gradient weight." in text
     assert clause in text
     assert ("IcePop" in text) == bool(clause)

@@ -89,7 +89,7 @@ FAULTS: dict[str, tuple[Callable[[], rd.Batch], tuple[str, ...]]] = {
     ),
     "round": (lambda: shake(PLACE // 23 >= 2), ("from round 2 on",)),
     "start": (lambda: shake(TOKEN < 4, 0.3), ("in the first 4 tokens of rounds",)),
-    "block": (lambda: shake(ROW // 8 == 1, 0.3), ("in 8 of 32 samples",)),
+    "block": (lambda: shake(ROW // 8 == 1, 0.3), ("8 to 15 (8 of 32 samples)",)),
     "shift": (shift, ("more than a factor of 2", "in 8 of 32 samples")),
     "fill": (fill, ("40 tokens whose rollout log-prob is exactly 0",)),
     "copy": (copy, ("4 of 32 samples are copies of another",)),
@@ -113,9 +113,9 @@ def test_the_headline_says_what_was_planted(name: str) -> None:
     [
         # 2,177 of 4,143 tokens are in round 2 or later: 2177 / (1966 + 2177), and with
         # three times the advantage 6531 / (1966 + 6531).
-        (1.0, "carry 53% of the step's gradient weight."),
-        (-3.0, "carry 77% of the step's gradient weight."),
-        (0.0, "carry 0% of the step's gradient weight."),
+        (1.0, "carry 53 % of the step's gradient weight."),
+        (-3.0, "carry 77 % of the step's gradient weight."),
+        (0.0, "carry 0 % of the step's gradient weight."),
         (math.nan, ""),
         (None, ""),  # no advantages
     ],
@@ -133,7 +133,7 @@ def test_a_finding_says_what_it_weighs_in_the_update(
     known = None if in_later_rounds is None else advantages
     text = rd.diagnose(replace(batch, advantages=known)).text
     assert clause in text
-    assert ("These tokens, 53% of all in" in text) == bool(clause)
+    assert ("These tokens, 53 % of all in" in text) == bool(clause)
 
 
 def test_samples_of_the_sentence_are_those_with_such_tokens() -> None:

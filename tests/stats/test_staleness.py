@@ -37,8 +37,8 @@ def test_by_hand() -> None:
     assert staleness.share == pytest.approx(16 / 21)
     assert (staleness.floor, staleness.num_tokens) == (2.0, 3)
     assert np.isnan(staleness.low)  # of two samples
-    assert "76%" in str(staleness)
-    assert "24% is the engine gap" in str(staleness)
+    assert "76 %" in str(staleness)
+    assert "24 % is the engine gap" in str(staleness)
 
 
 def test_the_sample_batch_is_split_as_martingale_splits_it() -> None:

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from rounddiag.schema import METRICS, NUM_NONFINITE
 from rounddiag.text import visible
-from rounddiag.wording import MINUS, percent, pluralize, printable, with_minus
+from rounddiag.wording import MINUS, pluralize, printable, with_minus
 
 # The mark of a value that is not finite, in text.
 CROSS = "\N{MULTIPLICATION SIGN}"
@@ -66,17 +66,6 @@ def subject(metric: str) -> str:
     """
     known = METRICS.get(metric)
     return "Mismatch" if known is None or known.of == "pair" else known.short.title()
-
-
-def format_percent(share: float) -> str:
-    """Write a share in percent as sentences do, with a space.
-
-    Examples
-    --------
-    >>> format_percent(0.25), format_percent(0.00338)
-    ('25 %', '0.34 %')
-    """
-    return percent(share).replace("%", " %")
 
 
 def count_nonfinite(num_tokens: int) -> str:

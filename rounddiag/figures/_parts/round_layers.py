@@ -13,12 +13,13 @@ import plotly.graph_objects as go
 from rounddiag._typing import Array
 from rounddiag.figures._parts.axes import LogAxis, tick_text
 from rounddiag.figures._parts.canvas import NARROW_PLOT, Theme, colorize, with_opacity
-from rounddiag.figures._parts.labels import format_number, format_percent
+from rounddiag.figures._parts.labels import format_number
 from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import add_counts, add_means, explain_marks
 from rounddiag.findings import Onset
 from rounddiag.schema import Pair
 from rounddiag.stats import few_rows
+from rounddiag.wording import percent
 
 # Smaller values, zeros among them, are drawn in a band of their own.
 FLOOR = 1e-6
@@ -264,7 +265,7 @@ def _details(row: pd.Series[Any]) -> list[str]:
     middle, high, largest = (format_number(row[name]) for name in ("p50", "p99", "max"))
     lines = [f"median {middle}, p99 {high}, max {largest}"]
     if row["share_zero"] > 0:
-        lines.append(f"exactly 0: {format_percent(row['share_zero'])} of tokens")
+        lines.append(f"exactly 0: {percent(row['share_zero'])} of tokens")
     return lines
 
 
@@ -302,4 +303,4 @@ def _explain_quantiles(summary: pd.DataFrame, theme: Theme) -> list[str]:
     line = f"tokens: {colorize('━', theme.lines[0])} median  {'  '.join(bars)}"
     count = (summary["num_tokens"] - summary["num_nonfinite"]).to_numpy()
     zeros = float(np.dot(count, summary["share_zero"].fillna(0))) / max(count.sum(), 1)
-    return [line, *([f"exactly 0: {format_percent(zeros)} of tokens"] if zeros else [])]
+    return [line, *([f"exactly 0: {percent(zeros)} of tokens"] if zeros else [])]

@@ -62,7 +62,7 @@ def failed_checks(view: View) -> Iterator[Evidence]:
                 "check": failed.name,
                 **_impossible(view, failed),
             },
-            shown=f'A check fails, "{failed.name}": {failed.detail}.',
+            shown=_show(failed),
             next_step=failed.advice,
         )
 
@@ -92,10 +92,15 @@ def _superseded(view: View, cause: str) -> Evidence | None:
             return Evidence(
                 tokens=tokens,
                 where={"fact": describe_failed(failed), "check": failed.name},
-                shown=f'A check fails, "{failed.name}": {failed.detail}.',
+                shown=_show(failed),
                 next_step=failed.advice,
             )
     return None
+
+
+def _show(failed: Check) -> str:
+    end = "" if failed.detail.endswith("?") else "."
+    return f'A check fails, "{failed.name}": {failed.detail}{end}'
 
 
 def not_written(view: View) -> Array:

@@ -13,6 +13,7 @@ from rounddiag.core.scores import select_scores
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.noise import Noise, fitting_half
 from rounddiag.findings.registry import register
+from rounddiag.wording import with_minus
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -54,7 +55,8 @@ def mask_offset(view: View) -> Evidence | None:
     before = np.abs(rounds.a[lost] - rounds.b[lost])
     if not noise.is_reached(away, rounds.b[gained]):
         return None
-    more = f", and by {growth:+d} more with each round" if growth else ""
+    moved = with_minus(f"{offset:+d} token{'s' * (abs(offset) != 1)}")
+    more = with_minus(f", and by {growth:+d} more with each round") if growth else ""
     return Evidence(
         tokens=tokens,
         measures=(
@@ -64,7 +66,7 @@ def mask_offset(view: View) -> Evidence | None:
             Measure(name="mean |diff| of tokens it gains", value=float(away.mean())),
         ),
         shown=(
-            f"Undone with the mask moved by {offset:+d} tokens{more},"
+            f"Undone with the mask moved by {moved}{more},"
             f" {before.mean():.2g} nat become {away.mean():.2g} in rounds on which it"
             f" was not fitted. That is {noise.source}."
         ),
