@@ -25,7 +25,8 @@ from rounddiag.core.scores import pair_of
 from rounddiag.core.sums import pack_tokens
 from rounddiag.wording import percent, pluralize, with_minus
 
-# Probability of a claim by chance, of two columns, two values, all of it and ends.
+# Probability of a claim by chance, shared by eight tests: two columns, two values each,
+# at the ends of samples and elsewhere.
 _LEVEL = 1 / 200 / 8
 
 
@@ -69,7 +70,8 @@ def _fills_of(
             yield same & np.isin(written.sample, written.sample[same & far])
     zero = (values == 0) & ~unwritten
     size = written.size_of_end(zero)
-    # At ends of samples, from the length on where it is least by chance; and elsewhere.
+    # At the ends of samples, from the length on that is least likely by chance, and
+    # elsewhere.
     lengths = np.unique(size[far & (size > 0)])
     chances = [(_chance_of_far(written, values, others, size >= n), n) for n in lengths]
     chance, shortest = min(chances, default=(1.0, 0))
@@ -109,7 +111,7 @@ def _chance_of_far(
     rest = mine & (values != value)
     if value > -FACTOR_2:
         if 2 * hits.sum() <= (far & mine).sum():
-            return 1.0  # most far tokens have other values: it is no matter of this one
+            return 1.0  # most far tokens have other values: this one is not the reason
         rest &= values > -FACTOR_2
     chance = (far[rest].sum() + 1) / (rest.sum() + 2)
     if value <= -FACTOR_2:

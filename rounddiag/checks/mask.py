@@ -9,23 +9,22 @@ from rounddiag.batch import Batch
 from rounddiag.checks.contracts import Contract, Fault, fault_at, merge_faults
 from rounddiag.checks.written import Written
 
-# Consecutive exact zeros of the sampler that can be an observation, and how many such
-# runs there must be, beginning with the same token.
-_MIN_RUN = 2
-_MIN_RUNS = 3
-# Two runs of this many tokens are enough.
-_LONG_RUN, _MIN_LONG_RUNS = 8, 2
-_SAME_START = 0.5
-# Nats: the other engine's sum over a run; that of certain tokens really is 0.
+# A run of so many exact zeros of the sampler can be an observation, if there are so
+# many runs, or a few long ones.
+_MIN_RUN, _MIN_RUNS = 2, 3  # tokens; runs
+_LONG_RUN, _MIN_LONG_RUNS = 8, 2  # tokens; runs
+_SAME_START = 0.5  # least share of the runs that begin with the same token
+# Nats: the sum of the other engine's log-probs over a run is below it. The log-probs of
+# certain tokens really are 0.
 _UNSURE = -1.0
-# Share of rounds that begin with the end of the prompt, or contain an end of turn.
+# Least share of the rounds that begin with the end of the prompt, or that have an end
+# of turn inside.
 _MIN_SHARE = 0.3
-# Tokens of padding at the end of a sample.
-_MIN_PADDING = 3
-# Longest template under the mask, in tokens, and how many rounds have it.
-_MAX_TEMPLATE = 8
-_NEARLY_ALL = 0.9
-_MANY = 0.6
+_MIN_PADDING = 3  # tokens of padding at the end of a sample
+_MAX_TEMPLATE = 8  # tokens of the longest template under the mask
+# Shares of the tokens, or rounds, that must be alike: of a template, and of what may be
+# one.
+_NEARLY_ALL, _MANY = 0.9, 0.6
 
 
 def _covers_template(batch: Batch) -> Fault | None:

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
 
-# Number of log-probs per row that are compared before whole rows.
+# So many log-probs of each row are compared before whole rows are.
 _PROBES = 16
 _BLOCK = 1 << 16  # rows at a time
 _HASH_BYTES = 16
-# Equal rows are copies if at most this many such sets are expected by chance: models
-# repeat short, certain answers, and equal tokens can get equal log-probs.
+# Equal rows are copies if chance gives at most so many sets of them: models repeat
+# short, certain answers, and equal tokens can have equal log-probs.
 _BY_CHANCE = 0.01
 # A total log-prob below this, in nats, is never sampled twice.
 _NEVER_TWICE = -20.0

@@ -13,10 +13,9 @@ from rounddiag.columns import ColumnSource, register_column
 from rounddiag.core.columns import to_numpy
 from rounddiag.vision import Screenshot
 
-# A run of this many equal ids in observations is an image, if there are this many runs.
-_IMAGE_RUN = 8
-_MIN_IMAGES = 4
-_MAX_SEARCHED = 4_000_000
+# A run of so many equal ids in observations is an image, if there are so many runs.
+_IMAGE_RUN, _MIN_IMAGES = 8, 4  # tokens; runs
+_MAX_SEARCHED = 4_000_000  # positions: longer batches are not searched
 
 
 def images_before(batch: Batch, index: Array, position: Array) -> Array | None:

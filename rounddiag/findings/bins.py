@@ -6,7 +6,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 
-_BINS = 24
+_BINS = 24  # of probability, with equally many tokens each
 _MOST_SORTED = 50_000  # values that give the edges of bins
 # Blocks of values that stay in the cache while they are compared with every edge.
 _BLOCK = 16_384

@@ -19,13 +19,14 @@ from rounddiag.findings.view import View
 from rounddiag.schema.columns import ORIGINAL_SAMPLE
 from rounddiag.text import pieces
 
-# A column with more distinct values names nobody, and numbers are cut into this many.
+# A column of names has at most so many distinct values, one of groups more; numbers are
+# cut at so many edges. A column with more values would name single samples.
 _MAX_VALUES, _MAX_GROUPS, _EDGES = 64, 1024, 16
-_MIN_VALUES = 2  # of a column that can tell tokens apart
-_STEPS = 32
+_MIN_VALUES = 2  # with a single value, a column tells no tokens apart
+_STEPS = 32  # quantiles of the decoding steps at which a place may begin
 _ORDER: tuple[Relation, ...] = ("=", ">=", "<=")
 _ENDS = range(1, 17)  # first and last tokens of a round
-# Context positions from which a cast to bfloat16 rounds, coarser at each.
+# Positions in the context from which bfloat16 rounds positions, coarser at each.
 POWERS = 2 ** np.arange(8, 17)
 # What a column is about, by its name.
 VERSIONS = re.compile(r"version|global_step|policy_step|staleness|lag", re.IGNORECASE)
@@ -38,7 +39,8 @@ WORKERS = re.compile(
 )
 _AT_LIMIT = 0.98  # of the length of the longest sample
 _LAST = (3, 6, 12, 24)  # tokens before the limit
-# Of columns that describe the same tokens, the first here, then names, then numbers.
+# Which of several columns with the same tokens is named: the first of `_PLAIN`, then
+# columns of names, then of numbers, and a set of samples last.
 _LEAST_PLAIN = "set_of_samples"
 _PLAIN = ("role", "round", "last_round", "first_tokens", "last_tokens", "token_id")
 

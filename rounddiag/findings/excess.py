@@ -10,12 +10,13 @@ from rounddiag.findings.conditions import ColumnOfTokens, token_id_column
 from rounddiag.findings.slices import MAD, scan
 from rounddiag.findings.view import LARGEST_DIFF, ROUNDING, View
 
-# A token exceeds its usual |diff| by one of these factors: many small excesses and few
-# large ones are different places.
+# Factors by which a token exceeds its usual |diff|. Each is a level of its own: a place
+# has many small excesses, or few large ones.
 EXCESS_FACTORS = (3.0, 10.0, 40.0)
-_SOFT = 0.01  # of 1 - p: below, rounding is the larger part of |diff|
-_NORMAL = 5.37  # median over 10 % quantile of the size of normal noise
-# Ids that can name a place: how many, with so many tokens, and so many spreads away.
+_SOFT = 0.01  # least 1 - p: below it, |diff| is mostly rounding of the log-prob itself
+_NORMAL = 5.37  # median over 10 % quantile of |x| for a standard normal x
+# At most so many ids can name a place, each with at least so many tokens, and with an
+# excess so many spreads above that of the other ids.
 _MAX_IDS, _MIN_OF_ID, _ID_SPREADS = 24, 5, 3.0
 
 

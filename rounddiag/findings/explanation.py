@@ -33,14 +33,16 @@ if TYPE_CHECKING:
     from rounddiag.findings.registry import Shown
     from rounddiag.findings.view import View
 
-MAX_FINDINGS = 6
-# A fitted effect must show outside of the first place too: this part of its slope.
+MAX_FINDINGS = 6  # of a batch, a convention: more are not read
+# A fitted effect must hold outside of the first place too: the diff there has at least
+# half of the predicted slope. Larger diffs, in nats, count as `_LARGE`.
 MIN_SLOPE, _LARGE = 0.5, 5.0
-# Nats by which engines disagree on a token that one of them finds likely: martingale's
-# rule, found on a real run.
+# Nats by which an engine differs on a token that the other one finds likely, and that
+# rounding does not reach: martingale's rule, found on a real run.
 _FAR = 2.0
-# What is left of a fault, such as rows too short to be recognised, is no other fault:
-# its zeros are no fills, and a few tokens of a swapped row fit with a lag.
+# A fault can leave tokens behind, such as those of rows that are too short to be
+# recognised. They must not be taken for another fault: the zeros of a moved mask look
+# like fills, and a few tokens of a swapped row fit with a lag.
 _LEFT_OF = {
     "mask_offset": {"filled_log_probs"},
     "mask_too_wide": {"filled_log_probs"},
@@ -99,7 +101,7 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
                 break
             take(*best)
         if formulas and len(explained) == num:
-            break  # nothing was taken out of the other tokens
+            break  # no formula explained a token: the others are as they were
     if not is_few:
         places = [*_places(left, total, refuted)][: MAX_FINDINGS - len(explained)]
         explained += [

@@ -35,12 +35,13 @@ from rounddiag.findings.sample_sets import (
 from rounddiag.findings.two_kinds import TwoKinds
 from rounddiag.findings.view import View
 
-MAX_FAMILIES = 3
-# Nats: half a step of bfloat16 at a logit of 32 to 64, of a token and its normaliser.
+MAX_FAMILIES = 3  # of a finding, a convention: more are not read
+# The most that rounding to bfloat16 changes a log-prob, in nats: half a step at a logit
+# of 32 to 64, for the token and for its normaliser.
 _ROUNDING = 0.25
 _ROUNDING_ONLY = frozenset({"low_precision", "batch_shape"})
-# Causes that spare the first tokens; that are there from the first token on;
-# of all tokens of a sample; of a part of the rounds or samples.
+# Causes that spare the first tokens of a sample; that begin with the first one; that
+# touch all tokens of a sample; and that touch only some rounds or samples.
 _LATER = frozenset({"image_window", "context_masked"})
 _FROM_START = frozenset({"prompt_mismatch", "packing_leak"})
 _OF_ALL = frozenset({"stale_weights", "sync_broken", "lora_mismatch"})

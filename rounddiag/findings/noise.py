@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# What is undone may differ by this many times the noise: both are means of few samples.
+# A reversal may leave this many times the noise: both are means over few samples.
 _MOST = 2.0
-_MIN_TOKENS = 200  # to tell the noise of 24 bins
-# Fewer clusters of samples are not divided: their rounds are.
+_MIN_TOKENS = 200  # for the noise of tokens in 24 bins of probability
+# With fewer clusters, the rounds are divided into a fitted and a judged half.
 _MIN_CLUSTERS = 10
 
 

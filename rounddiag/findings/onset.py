@@ -15,8 +15,8 @@ from rounddiag.findings.view import View
 # round 0 by this part of the whole rise, on a logarithmic scale: a cumulative effect
 # reaches its full size some rounds later.
 _PART = 0.4
-_NUM_DRAWS = 400
-_SEED = 5
+_NUM_DRAWS = 400  # of whole samples, or groups, for the 95 % interval
+_SEED = 5  # any: the same interval in every run
 
 
 @dataclass(frozen=True, kw_only=True)

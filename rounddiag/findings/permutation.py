@@ -56,22 +56,25 @@ from rounddiag.findings.slices import (
 )
 from rounddiag.findings.view import LARGEST_DIFF, ROUNDING, View
 
-NUM_DRAWS = 199
+NUM_DRAWS = 199  # of a null: the fewest for a p-value of 1 / 200
 LEVEL = 1 / (NUM_DRAWS + 1)
-_CHUNKS = (9, 40, 150)  # draws at a time: most slices of chance end in the first
-_MORE = (1800, 8000)  # further draws where few arrangements, or a normal model, count
-_FINE = LEVEL / 5  # of one null: five nulls of a batch share the level
+_CHUNKS = (9, 40, 150)  # draws at a time: most slices of chance end in the first chunk
+_MORE = (1800, 8000)  # further draws, for coarse permutations and normal models
+_FINE = LEVEL / 5  # the level of one null: a batch has five of them
 _BLOCK = 1 << 20  # values that are drawn at a time: 8 MB an array
-# With fewer units no half of them is one of 200 arrangements: sets are described only.
+# With fewer units there are fewer than 200 ways to choose half of them, so that sets of
+# units are described and not tested.
 _MIN_UNITS = 10
-_MIN_SPLIT_UNITS = 5  # of four normal values, two and two are often far apart
-# A permutation is coarse if it has fewer arrangements a draw and label.
+_MIN_SPLIT_UNITS = 5  # four normal values often fall into two pairs that are far apart
+# A permutation with fewer arrangements than this, per draw and label, is coarse.
 _COARSE = 10
-# A sample that agrees more than ten times better than the middle one is no other kind.
+# Samples that agree better than a tenth of the median count as a tenth: they are no
+# kind of their own.
 _TENTH = 0.1
-# What was written, and where in a round: equally likely tokens differ by it.
+# Columns of what was written, and of where in a round it stands. Equally likely tokens
+# differ by these in sound batches as well.
 CONTENT = frozenset({"role", "token_id", "application", "first_tokens", "last_tokens"})
-# What the conditions of a column vary between: `chosen` are sets that the data chose.
+# Between what the values of a column vary; `chosen` are sets that the data choose.
 _Kind: TypeAlias = Literal["chosen", "within", "between", "along"]
 _CHOSEN = frozenset({SAMPLE_SET, BLOCK, GROUPS})
 
@@ -212,8 +215,8 @@ class Chance:
             return False
         if len(ratio) < _MIN_SPLIT_UNITS:
             return None
-        # All batches of as many units have the same draws: few would set one level of
-        # their own for all of them.
+        # All batches with this number of units share the draws, and so the level that
+        # these set: few draws would make the same error in all batches.
         null = draw_normal_splits(*_variances(ratio, group), group)
         if null.is_below(_split_gain(ratio, member), is_fine=True):
             return True

@@ -51,25 +51,27 @@ from rounddiag.stats.intervals import MIN_CLUSTERS
 from rounddiag.wording import pluralize
 
 MIN_HITS = 6  # tokens of a place that exceed the usual
-# Limits of size, from the sound batches of the benches: the largest of their places
-# that chance does not explain (`python -m tests.faults.permutation --sizes`). Roles,
-# ids and rounds differ by nature in text, and single tokens in sound mixtures.
-# Gain from which a small place counts too; at most 86 in sound mixtures. With 50, 5 of
-# 40 sound batches of vLLM alarm; 200 changes nothing (`tests.faults.bench --set`).
+# In sound batches too, some roles, ids and rounds differ more than equally likely
+# tokens elsewhere, and chance does not explain it. The next limits lie above the
+# largest such places (`python -m tests.faults.permutation --sizes`). A small place
+# counts from this gain on. Sound mixtures of experts reach 86. With 50, 5 of 40 sound
+# batches of vLLM raise an alarm; with 200 nothing changes (`tests.faults.bench --set`).
 SURE = 100.0
-# |diff| of a place, in multiples of that of equally likely tokens elsewhere: at least
-# twice; rounds of sound batches reach 2.07 with a gain of 38, samples 1.28.
+# The least |diff| of a place, as a multiple of that of equally likely tokens elsewhere.
+# Sound batches reach 2.07 for rounds, with a gain of 38, and 1.28 for samples.
 _MIN_RATIO = {"token": 2.0, "round": 1.7, "sample": 1.4}
-# A place along samples counts too from this ratio on, the lower end of its interval. A
-# set of samples that the data choose must be as far: rounded values have one at 1.3.
+# A place along samples counts as well if the lower end of the interval of its ratio is
+# above `_FAR` and its gain above `FAR_GAIN`. A set of samples that the data choose must
+# be above `_FAR`, too: rounded log-probs have sets with a ratio of 1.3.
 ALONG = {"round", "images_seen", "num_rounds", "last_round", "decoding_step"}
 ALONG |= {"context_length"}
 _FAR, FAR_GAIN = 2.0, 20.0
 MAX_PLACES = 4  # of a batch
-# Nats of log-likelihood: slices nearer to the best are in its 95 % support interval.
+# Nats of log-likelihood: slices nearer to the best are in its 95 % support interval
+# (half of the 95 % quantile of chi-squared with one degree of freedom).
 SUPPORT = 1.92
 _TRIED = 12  # slices of a search that are compared with chance
-# Sets of samples that the data chose: what they have in common is looked for.
+# Sets of samples that the data choose. The values that they share are looked for.
 SAMPLE_SETS = LISTS | {OWN_START, EVERY_NTH}
 
 

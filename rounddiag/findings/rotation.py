@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rounddiag.findings.slices import Cells, Counts, Labels, Part
     from rounddiag.findings.view import View
 
-# Tokens that are rotated: a random part of more hits says the same at less cost.
+# Most hits that are rotated: of more, a random part gives the same answer at less cost.
 _MAX_ROTATED = 2000
 
 

@@ -23,9 +23,9 @@ from rounddiag.findings.slices import overdispersion, scan
 from rounddiag.findings.view import View
 from rounddiag.wording import join_names
 
-LONGEST_PERIOD, MIN_PERIODS = 16, 4
-_MAX_BLOCK_ROWS = 1024
-_MIN_ROWS = 4
+LONGEST_PERIOD, MIN_PERIODS = 16, 4  # samples; how often a period must fit
+_MAX_BLOCK_ROWS = 1024  # all blocks of n samples are n^2 / 2 sums
+_MIN_ROWS = 4  # of a batch: fewer samples have no sets
 _MIN_UNION, _MAX_UNION = 3, 16  # values of a column of which several can be a place
 # Samples turn at one decoding step if half of them do within this part of the longest.
 _ONE_STEP = 32

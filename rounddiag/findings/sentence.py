@@ -25,11 +25,11 @@ from rounddiag.findings.verdict import Verdict, find_verdict
 from rounddiag.findings.view import View
 from rounddiag.wording import capitalize, pluralize
 
-# Fewer large diffs are no headline: the ratio is.
+# With fewer large diffs, the headline has the ratio of the place instead.
 _MIN_LARGE = 5
-# The large diffs are those of a place if at least this share is in it.
+# The headline counts the large diffs of a place if at least this share of all is in it,
 _MOST = 0.9
-# The large diffs are the story if they hold this part of the sum of |diff|.
+# and if the large diffs hold this part of the sum of |diff|.
 _HELD = 0.5
 
 

@@ -17,16 +17,16 @@ from rounddiag.findings.view import View
 
 # Column, relation and code of a condition during the search.
 Part: TypeAlias = "tuple[int, Relation, int]"
-_BEAM, _DEPTH = 8, 3
-# A condition is part of a place if tokens that meet only the others exceed the usual
-# less often by this factor.
+_BEAM, _DEPTH = 8, 3  # slices that are extended at a time; conditions of a slice
+# A condition belongs to a place if the tokens that meet all of its other conditions,
+# but not this one, exceed the usual less often by this factor,
 _FEWER = 2.5
-# ... and if these are at least this many beside those of the place.
+# and if they are enough: the excesses expected of them are this part of the place's.
 _PART = 0.08
-_ALL_BUT_FEW = 0.97  # of the tokens of a slice: what so many meet is no condition
-_MOST_KEYS = 1 << 62
+_ALL_BUT_FEW = 0.97  # a condition that more tokens of a slice meet does not narrow it
+_MOST_KEYS = 1 << 62  # combinations of codes that an int64 key can number
 MAD = 0.6745  # median absolute deviation of a standard normal
-# A slice holds at most this part of what is expected of all: the rest is what it is
+# A slice holds at most this part of the expected excesses: it needs other tokens to be
 # compared with.
 MOST = 0.9
 

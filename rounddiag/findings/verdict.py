@@ -24,8 +24,9 @@ _SEVERITY: dict[Verdict, int] = {
     "not_measurable": 5,
 }
 STALE = frozenset({"stale_weights", "mixed_weights"})
-# Facts that make noise and no bug.
+# Facts that explain noise, and are no bug.
 NOISE = frozenset({"low_precision"})
+# A batch is broken if bugs hold more than this share of its mismatch, or of its tokens.
 _BROKEN_SHARE = 0.3
 
 

@@ -20,13 +20,14 @@ from rounddiag.findings.reference import REFERENCE, Range
 # Tokens that are judged. In a longer batch, evenly spaced blocks of consecutive tokens
 # of each round are, and the diagnosis says so.
 MAX_TOKENS = 2_000_000
-_BLOCK = 256
-# What is as good to look at as the largest |diff|, if it has screenshots.
+_BLOCK = 256  # tokens
+# A token with screenshots is shown before the largest |diff| if it has this part of it.
 _TIED = 0.5
 CERTAIN = -1e-3  # nats: 99.9 % likely
-# Nats: float32 rounds a log-prob of -10 to this; smaller means are 0.
+# Nats by which float32 rounds a log-prob of -10. Smaller means count as 0.
 ROUNDING = 1e-6
-# Nats, a factor of 20: a token that differs more counts as much, or few are the mean.
+# Nats, a factor of 20 in probability. Larger diffs count as this in means that compare
+# places, or few tokens would decide them.
 LARGEST_DIFF = 3.0
 
 

@@ -15,9 +15,9 @@ from rounddiag.proof.hypotheses.sampling import LOG_SOFTMAX_BFLOAT16
 from rounddiag.proof.scorer import Scorer, StoppedError
 from rounddiag.proof.scores import ScoreTable, scale_residuals
 
-_SHIFTS = (-2, -1, 1, 2)
-_LEAST_FILLED = 6
-_LEAST_ROUNDED = 20
+_SHIFTS = (-2, -1, 1, 2)  # tokens
+_LEAST_FILLED = 6  # tokens with one value, or tokens that two samples share
+_LEAST_ROUNDED = 20  # values that rounding leaves as they are
 # Another row is tried where this part of |diff| is gone; the judge asks for the noise.
 _LEAST_GONE = 0.5
 _LOG_SOFTMAX = Hypothesis(

@@ -31,7 +31,7 @@ from rounddiag.proof.trainer import run_command
 _RANK = 8  # the smallest that vLLM takes
 _LAYERS = ("q_proj", "down_proj")  # of the language model: attention and MLP
 _MOVED = math.log(2)  # nats: on average each token is twice or half as likely
-_DOUBLINGS = 24
+_DOUBLINGS = 24  # of the strength, at most: a factor of 1.7e7
 _GREEDY = 8  # tokens of a probe
 
 

@@ -34,12 +34,12 @@ from rounddiag.proof.scores import (
 
 TEMPER = 1 / 8  # tokens of a sample are dependent
 CAP = 4.0  # nats that one token can add before tempering
-MOST_RESIDUAL_TO_NOISE = 3.5
-LEAST_SHARE = 0.8
+MOST_RESIDUAL_TO_NOISE = 3.5  # what a hypothesis that reproduces an engine may leave
+LEAST_SHARE = 0.8  # of what the base leaves beyond noise: the hypothesis explains it
 LEAST_GAIN = 2.0  # base's residual over the hypothesis's, on the tokens that matter
-MOST_HARMED = 0.1
-LEAST_TOKENS = 6
-LEAST_RATIO = 20.0
+MOST_HARMED = 0.1  # share of the tokens that the base reproduces, and it does not
+LEAST_TOKENS = 6  # that the hypothesis changes by more than noise
+LEAST_RATIO = 20.0  # likelihood over that of the base, for each hypothesis tried
 SAMPLER = "rollout"  # the engine that drew the tokens
 _MOST_NATS = 1.0  # of one token, in a share: none decides it
 

@@ -12,9 +12,9 @@ from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.proof.scorer import STANDARD, Scorer
 
-MAX_SAMPLES = 16
+MAX_SAMPLES = 16  # that are scored again unless asked otherwise
 _EVERY = 3  # one sample in three is a control
-_LEAST_TOKENS = 4
+_LEAST_TOKENS = 4  # of a sample whose mean |diff| ranks it
 
 
 def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[int]:

@@ -18,10 +18,10 @@ _MOST_IMPOSSIBLE = 0.01  # share of -inf; float32 gives none where the id has a 
 
 FREEDOM = 3.0  # of Student's t: engines have tails
 LEAST_SPREAD = 0.02  # below it the log-prob's own rounding is larger
-_ROUNDS = 30
+_ROUNDS = 30  # of Newton's method, at most
 _LONGEST = 2.0  # step of the logarithm
 _CLOSE = 1e-4  # relative change at which the scale is found
-_TINY = 1e-7
+_TINY = 1e-7  # least scale, of residuals that are all 0
 
 
 def check_log_probs(

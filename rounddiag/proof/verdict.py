@@ -20,9 +20,9 @@ from rounddiag.proof.trajectory import to_flat
 from rounddiag.proof.weights import WEIGHTS
 from rounddiag.wording import percent
 
-MOST_FAR = 0.02
+MOST_FAR = 0.02  # share of tokens that a sound engine may have far off
 RIVAL = np.log(20.0)  # nats: a rival that is not 20 times less likely is as good
-_PART = 0.5
+_PART = 0.5  # least share that a hypothesis explains, of the only odd engine
 
 
 def cause_of(hypothesis: Hypothesis, opinion: Opinion) -> str:

@@ -53,10 +53,10 @@ _FREEDOM, _NUM_DRAWS = 3, 2000
 MIN_FACTOR = 1.5
 # |diff| below this is as good as none, in nats.
 _FLOOR = 1e-6
-# Longer series are searched as means of neighbouring steps, then one by one.
-_MAX_LENGTH = 100
-_MIN_ORDERS = 1999
-# Orders whose statistics are computed together: a block of these stays in memory.
+# Longer series are searched as means of neighbouring steps, then step by step.
+_MAX_LENGTH = 100  # steps
+_MIN_ORDERS = 1999  # random orders of a series: p-values down to 1 / 2000
+# Orders whose statistics are computed at a time, which bounds the memory.
 _AT_ONCE = 250
 
 

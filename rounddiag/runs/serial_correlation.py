@@ -26,7 +26,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 
-MAX_RHO = 0.95
+MAX_RHO = 0.95  # a larger correlation is that of a trend
 # Differences beyond so many robust standard deviations are no noise; and the
 # correlation above which the margin is more than a standard error.
 _CUT, _HIGH_RHO = 3.0, 0.6

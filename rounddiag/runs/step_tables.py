@@ -112,7 +112,7 @@ def measure_legs(folder: RunFolder, step: StepFiles) -> dict[str, Rows]:
     return {"legs": rows}
 
 
-_MOST_SAMPLES = 1 << 31
+_MOST_SAMPLES = 1 << 31  # numbers of samples are int32
 _ROUNDING = 1e-5  # of sums of float32, relative
 _COUNTED = {"totals": "of the columns, not the footer"}
 

@@ -17,7 +17,7 @@ from rounddiag.core.measured import Measured, number_values, unfit_column
 from rounddiag.errors import FrameError, require_one_of
 from rounddiag.schema import SUMMARY
 
-_MAX_VALUES = 100
+_MAX_VALUES = 100  # of a column that gives a line for each
 # Screenshots before the round in its sample; a column of that name takes precedence.
 _NUM_IMAGES = "num_images"
 SCREENSHOTS = {"expected": "a batch with screenshots", "found": "a batch without them"}

@@ -19,7 +19,7 @@ from rounddiag.wording import join_names
 
 Pooling: TypeAlias = Literal["max", "mean"]
 
-_MAX_ROWS = 400
+_MAX_ROWS = 400  # more are thinner than two pixels
 # Cells of a figure whose JSON stays under 500 kB.
 _MAX_CELLS = 14_400
 _FACTS = ("sample_id", "group_id", "reward")

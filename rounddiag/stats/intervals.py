@@ -116,7 +116,7 @@ def standard_error(totals: Array, counts: Array) -> float:
     return float(np.sqrt(scale * squares) / counts.sum())
 
 
-_NUM_DRAWS = 999
+_NUM_DRAWS = 999  # their 2.5 % and 97.5 % quantiles are draws, not between two
 # Single ones of fewer samples, or groups, dominate a mean: draws of them cover as well,
 # but can span orders of magnitude.
 FEW_SAMPLES = 10

@@ -12,7 +12,7 @@ from rounddiag.wording import with_minus
 
 # Importance ratios whose logs are always among the sizes.
 RATIOS = (2.0, 5.0)
-_POINTS_A_DECADE = 40
+_POINTS_A_DECADE = 40  # of a line, so that it looks smooth
 
 
 def tail_shares(

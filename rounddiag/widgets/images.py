@@ -25,7 +25,7 @@ from rounddiag.wording import printable
 
 _END_TOKENS = re.compile(r"(?:\s*<[|\uff5c][^<>]{1,40}[|\uff5c]>)+\s*$")
 _SMALL = 160  # pixels wide
-_WIDE = 2560
+_WIDE = 2560  # pixels: wider pictures are made smaller, as JPEG
 _NUM_BYTES = 4 << 20  # of a PNG at most; larger ones become JPEG
 
 

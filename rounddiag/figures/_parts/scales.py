@@ -14,8 +14,8 @@ from rounddiag.figures._parts.canvas import Theme, plot_height, with_opacity
 from rounddiag.figures._parts.labels import format_number
 
 _COLORS = "cividis"
-_DECADES = 4
-_STEPS = (1.0, 2.0, 5.0, 10.0)
+_DECADES = 4  # that a scale has at most
+_STEPS = (1.0, 2.0, 5.0, 10.0)  # ends of a scale, in powers of ten
 # Linear pieces that approximate the logarithm: with 64 the error is less than a colour
 # step.
 _PIECES = 64
@@ -234,7 +234,7 @@ def choose_scale(values: Array, *, is_signed: bool) -> ColorScale:
     return (SignedScale if is_signed else LogScale).around(values)
 
 
-_ROBUST = 2, 98
+_ROBUST = 2, 98  # percentiles beyond which sizes count as extremes
 
 
 def without_extremes(values: Array) -> Array:

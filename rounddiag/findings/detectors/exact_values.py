@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from rounddiag.findings.view import View
 
 
-# A row counts if it has this many uncertain tokens: certain ones are 0 in both engines.
+# Fewest uncertain tokens of an equal row: certain ones are 0 in both engines.
 MIN_UNCERTAIN = 5
-# Probability that a whole row like the others is equal by chance.
+# Largest probability that a whole row is equal by chance, if its tokens are like those
+# of the other rows.
 MAX_CHANCE = 1e-4
 
 
@@ -71,11 +72,13 @@ def identical_log_probs(view: View) -> Evidence | None:
     )
 
 
-# Share of values on the grid. By chance, one float32 value in 2**13 or fewer is.
+# Least share of the values that lie on the grid. By chance, it is one in 2**13 of
+# float32 values or fewer.
 MIN_SHARE = 0.9
-MIN_TOKENS = 30
-# Low bits of float32 that are 0 for each dtype.
+MIN_TOKENS = 30  # uncertain ones
+# How many of the lowest bits of a float32 are 0 in values of each dtype.
 _LOW_BITS = {"bfloat16": 16, "float16": 13}
+# Steps of grids with equal distances, as of values that were quantised or printed.
 _STEPS = tuple(2.0**-k for k in range(1, 9))
 
 

@@ -15,14 +15,14 @@ from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.registry import register
 from rounddiag.findings.view import LARGEST_DIFF, View
 
-_MIN_TOKENS = 30
-# Difference of the mean diff of seen and fresh ids, in standard errors.
+_MIN_TOKENS = 30  # of the ids that occurred before, and of fresh ones
+# Difference of the mean diff of both, in standard errors.
 _MIN_Z = 6.0
-# Least part of the squares that the split explains, beyond the log-prob alone. With
-# 0.24, 11 of 13 formulas of vLLM are claimed (`tests.faults.bench --set`).
+# Least part of the sum of squares that the split explains beyond the log-prob alone.
+# With 0.24, only 11 of 13 formulas of vLLM are claimed (`tests.faults.bench --set`).
 MIN_PARTIAL = 0.12
-# Positions up to which ids of prompts and observations are searched.
-_MAX_SEARCHED = 4_000_000
+# In longer batches, ids of prompts and observations are not searched.
+_MAX_SEARCHED = 4_000_000  # positions
 
 
 @register("logit_processor", kind="reversal")

@@ -19,18 +19,20 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Tokens of a row that are compared: every other one chooses the row, the rest judge it.
-# Conventions: 2 or 8 probes change no answer of `tests.faults.bench --set`.
+# Most tokens of a row that are compared. Every other one chooses the row, and the rest
+# judge it.
 PROBES = 192
+# Fewest of these, and fewest once a swap is established. Conventions: 2 or 8 change no
+# answer of `tests.faults.bench --set`.
 MIN_PROBES, MIN_FEW = 4, 2
-# Rows with a mean |diff| above this, in nats, are tried: at most this many.
+# Rows with a mean |diff| above so many nats are tried, the worst first.
 _MIN_DIFF = 0.1
 MAX_ROWS = 192
-# The best row leaves less than this part of what the row's own, and the second best,
-# leave: unrelated rows differ by as much as each other.
+# The best partner must leave less than this part of what the row's own log-probs leave,
+# and of what the second best partner does: unrelated rows are all about equally far.
 _REST = 0.5
-MIN_ROWS = 2
-_MIN_ZEROS = 3
+MIN_ROWS = 2  # one row alone has nothing to be swapped with
+_MIN_ZEROS = 3  # wrong log-probs of exactly 0, of a row that got those of a shorter one
 
 
 @register("swapped_rows", kind="reversal")

@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-LAGS = (1, -1, 2, -2, 3, -3)
-# Lags that no fault causes: they show how well a lag fits by chance.
+LAGS = (1, -1, 2, -2, 3, -3)  # tokens
+# Lags that no known fault causes: they show how well a lag fits by chance.
 CONTROLS = (5, -5, 7, -7, 9, -9)
-MIN_TIMES_CHANCE = 3
-# A stretch is shifted where the lag leaves less than half of mean |diff| ...
+MIN_TIMES_CHANCE = 3  # what the lag removes, over what the best of the controls does
+# A stretch is shifted where the lag leaves less than this part of mean |diff|,
 _REST = 0.5
-# ... and mean |diff| is above this, in nats, over so many tokens.
+# and where mean |diff| is above so many nats, over at least so many tokens.
 _MIN_DIFF = 0.1
 _MIN_TOKENS = 4
-# Least sum of |diff| that a lag must remove in one stretch, in nats: a few tokens fit
-# by chance.
+# Least sum of |diff| that a lag must remove from a stretch, in nats: a few tokens fit
+# with some lag by chance.
 MIN_GAIN = 4.0
-# Once a lag is established, shorter stretches with the same lag need less.
+# Once a lag is established, other stretches need only so many tokens and nats.
 MIN_TOKENS_SAME_LAG = 2
 MIN_GAIN_SAME_LAG = 0.5
 MIN_ALL = 8  # tokens of all stretches together
 _ROUNDING = 1e-9  # of sums in another order
-# Tokens at the start of a stretch that may fit without the shift by chance.
+# Tokens at the start of a shifted stretch that may agree without the lag by chance.
 SLACK = 3
-# Most tokens at the start of rounds that can be shifted alone.
+# Only this many tokens at the start of a round can be shifted without the rest of it.
 MAX_START = 8
 
 

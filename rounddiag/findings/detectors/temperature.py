@@ -15,29 +15,29 @@ from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.registry import register
 from rounddiag.findings.view import View
 
-# A line is the relation if it explains more of the squares than it leaves, on the half
-# of the clusters on which it was not fitted. With 0.25 or 0.75 no answer changes
+# The line must explain this part of the sum of squares, on the half of the clusters on
+# which it was not fitted. With 0.25 or 0.75 no answer changes
 # (`tests.faults.bench --set`).
 MIN_EXPLAINED = 0.5
-# Of tokens that both engines find more likely than not, a temperature moves the
-# log-odds one way: this part of them, two standard deviations of the noise.
+# A temperature moves the log-odds of all likely tokens one way. This part must move
+# that way: noise turns the others (two standard deviations).
 SAME_SIGN = 0.95
-# Least share of samples whose difference follows their log-odds, and how strongly
-# relative to the typical sample.
+# Least share of the tokens in samples that agree: whose own correlation of the gap with
+# the log-odds is this part of the typical one.
 MIN_AGREEMENT, _PART = 0.6, 0.7
+# Fewest uncertain tokens of a batch, and of a sample; fewest such samples.
 _MIN_TOKENS, MIN_PER_SAMPLE, _MIN_SAMPLES = 30, 8, 6
-# The slope in standard errors clustered by sample.
+# The slope, in standard errors clustered by sample.
 _MIN_Z = 6.0
-MIN_LEVEL = 3e-4  # nats: below is the rounding of float32
-_LARGE = 5.0
-# Log-probs closer to 0 than this are dominated by rounding.
+MIN_LEVEL = 3e-4  # nats: smaller diffs may be rounding of float32
+_LARGE = 5.0  # log-odds: a larger gap counts as this
+# Log-probs nearer to 0 than this, in nats, are mostly rounding.
 _SURE = -1e-6
-# Without entropy: by how much log n grows with the log-odds. On the bench 0.05 to 0.33,
-# of normal logits of many sizes -0.28 to -0.05.
+# Without a recorded entropy: by how much log n grows with the log-odds. It is 0.05 to
+# 0.33 on the bench, and -0.28 to -0.05 for normal logits of many sizes.
 GROWTH, LEAST_GROWTH, MOST_GROWTH = 0.15, -0.3, 0.33
-# Share of the tokens whose log n is in the band that a temperature may give, and the
-# largest log n without entropy. With entropy, log n is this near to the entropy of the
-# other tokens.
+# The range of log n, as the share of its tokens, and its largest value without entropy.
+# With entropy, log n may be so far from the entropy of the other tokens, in nats.
 BAND, MAX_LOG_N = (0.1, 0.9), 8.0
 LEAST_REST, MOST_REST = -1.0, 1.5
 

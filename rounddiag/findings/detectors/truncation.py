@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Part of the sum of |diff| that is missing mass: (1 - kept) / -log(kept) where half of
-# the mass is kept, and more where more is; where less is kept, nearly all that such
-# diffs can be. And the missing mass in standard errors.
+# Least missing mass, as a part of the sum of |diff|: (1 - kept) / -log(kept) for a
+# sampler that keeps half of the mass. It is larger for one that keeps more; for one
+# that keeps less, the sum of |diff| is hardly anything else.
 MIN_MISSING = 0.5 / float(np.log(2))
-_MIN_Z = 8.0
-_MIN_TOKENS = 30
-MIN_ALONE = 0.02
-# And hardly any diff is positive: the sum of diff, as a part of that of |diff|.
+_MIN_Z = 8.0  # the missing mass, in its standard errors
+_MIN_TOKENS = 30  # uncertain ones: fewer have no standard error to rely on
+MIN_ALONE = 0.02  # share of tokens that were left alone, with a log-prob of exactly 0
+# Nearly all diffs are negative: the sum of diff is this part of that of |diff|.
 NEARLY_ALL = 0.96
-# Larger diffs count as this: the exp of one would outweigh hundreds below 0.
+# Nats. Larger diffs count as this: exp(diff) of one would outweigh hundreds below 0.
 LARGEST = 5.0
-_TINY = 1e-300
+_TINY = 1e-300  # keeps divisions by 0 away
 
 
 @register("truncated_sampling", kind="reversal")
@@ -130,7 +130,7 @@ def _may_lack_context(view: View, d: Array) -> bool:
     below = -float(d.sum() / max(np.abs(d).sum(), _TINY))
     if view.has_images and below < NEARLY_ALL:
         return True
-    # It is of all tokens: those outside of a place lack mass as well.
+    # Truncation concerns all tokens: those outside of a place lack mass as well.
     return any(
         not place.is_of_content or not _is_missing(view.keep(~place.tokens))
         for place in find_places(view)

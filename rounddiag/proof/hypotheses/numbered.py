@@ -73,8 +73,9 @@ def _exchange(number: int) -> Edit:
     return exchange(choose)
 
 
-# Near numbers of positions are not alike: the rotary embedding turns with each.
+# Positions of a gap. All near ones are tried: the rotary embedding turns with each.
 _GAPS, _FURTHER_GAPS = (*range(-8, 0), *range(1, 257)), range(257, 4097)
+# Numbers of tokens of a prompt, and small numbers of turns or pictures.
 _COUNTS = (*range(1, 65), *(n * 2**power for power in range(5, 13) for n in (3, 4)))
 _FEW = tuple(range(1, 9))
 # Largest numbers of pixels that training scripts and servers set: multiples of 28 x 28.

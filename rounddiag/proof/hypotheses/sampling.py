@@ -149,12 +149,15 @@ def _keep_ties(before: Tensor, after: Tensor, tokens: Tensor) -> Tensor:
 _STEP = 2.0**-7  # of bfloat16, as a share of the value
 
 
+# Values of settings that are tried: temperature, top-p, top-k, min-p, presence and
+# frequency penalties, repetition penalty.
 _T = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
 _P = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995)
 _K = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50, 64, 80, 100, 200)
 _MIN_P = (0.001, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
 _PENALTIES = (-0.5, -0.2, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0)
 _REPETITIONS = (1.01, 1.02, 1.03, 1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
+_LEAST_OCCURRENCES = 4  # of an id whose logit may have a bias
 _family = partial(Family, kind="processor", needs=("logits",))
 _cut = partial(_family, cause="truncated_sampling")
 _cut_by_chance = partial(_cut, is_continuous=True)
@@ -247,6 +250,3 @@ def bias_families(token_ids: Array, residuals: Array, limit: int = 3) -> list[Fa
         for i in best
         if weight[i] > 0
     ]
-
-
-_LEAST_OCCURRENCES = 4
