@@ -58,6 +58,7 @@ class DirectPage:
         *,
         size: tuple[int, int] = (1440, 900),
         theme: str = "light",
+        clock: str | None = None,  # what `performance.now` is
     ) -> None:
         self.explorer = explorer
         self._first: dict[str, Any] = {}
@@ -72,6 +73,8 @@ class DirectPage:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.expose_function("answer", self._answer)
         explorer._view = self  # type: ignore[assignment]
+        if clock is not None:
+            ask(self.page, f"performance.now = {clock}")
         self.page.set_content(
             _HTML.format(
                 css=theme_css() + style(),

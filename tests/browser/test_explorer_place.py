@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -69,26 +67,22 @@ def test_the_page_shows_what_python_says_and_the_diagnosis_takes_nothing_away(
     opened.close()
 
 
-@pytest.mark.parametrize("pause", [0, 1], ids=["unread", "read"])
+@pytest.mark.parametrize("is_read", [False, True], ids=["unread", "read"])
 def test_the_page_goes_to_the_evidence_only_while_nobody_reads(
-    chromium: Browser, monkeypatch: pytest.MonkeyPatch, pause: float
+    chromium: Browser,
+    is_read: bool,
 ) -> None:
     explorer = explore(IMAGE_WINDOW)
     guess = explorer._session.state.current
-    batch = explorer.batch
-    diagnosis = rounddiag.diagnose(batch if not pause else replace(batch))
+    diagnosis = rounddiag.diagnose(replace(explorer.batch))
     evidence = evidence_place(diagnosis[0])
     assert evidence is not None
     assert evidence != guess
-
-    def late(*args: Any, **options: Any) -> Any:
-        time.sleep(pause)
-        return rounddiag.diagnose(*args, **options)
-
-    monkeypatch.setattr("rounddiag.widgets.session.diagnose", late)
-    opened = DirectPage(chromium, explorer)
+    # Between two looks at the clock passes a second, or nothing.
+    clock = f"() => performance.ms = (performance.ms ?? 1) + {1000 * is_read}"
+    opened = DirectPage(chromium, explorer, clock=clock)
     button = opened.node.get_by_role("button", name="Go to the evidence", exact=True)
-    if pause:  # it has been painted for longer than half a second
+    if is_read:  # it has been painted for longer than half a second
         expect(button).to_be_visible()
         assert explorer.current == vars(guess)
         assert "onset: round 2" in opened.find(".rdx-figure").first.inner_html()
