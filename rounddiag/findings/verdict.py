@@ -27,6 +27,7 @@ STALE = frozenset({"stale_weights", "mixed_weights"})
 # Facts that explain noise, and are no bug.
 NOISE = frozenset({"low_precision"})
 # A batch is broken if bugs hold more than this share of its mismatch, or of its tokens.
+# A convention.
 _BROKEN_SHARE = 0.3
 
 

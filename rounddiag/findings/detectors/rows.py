@@ -32,7 +32,9 @@ MAX_ROWS = 192
 # and of what the second best partner does: unrelated rows are all about equally far.
 _REST = 0.5
 MIN_ROWS = 2  # one row alone has nothing to be swapped with
-_MIN_ZEROS = 3  # wrong log-probs of exactly 0, of a row that got those of a shorter one
+# Wrong log-probs of exactly 0, of a row that got those of a shorter one. 2 or 6 change
+# no answer.
+_MIN_ZEROS = 3
 
 
 @register("swapped_rows", kind="reversal")

@@ -25,12 +25,13 @@ SAME_SIGN = 0.95
 # Least share of the tokens in samples that agree: whose own correlation of the gap with
 # the log-odds is this part of the typical one.
 MIN_AGREEMENT, _PART = 0.6, 0.7
-# Fewest uncertain tokens of a batch, and of a sample; fewest such samples.
+# Fewest uncertain tokens of a batch, and of a sample; fewest such samples. Conventions:
+# half or twice the last two change no answer of `tests.faults.bench --set`.
 _MIN_TOKENS, MIN_PER_SAMPLE, _MIN_SAMPLES = 30, 8, 6
-# The slope, in standard errors clustered by sample.
+# The slope, in standard errors clustered by sample; 3 or 12 change no answer.
 _MIN_Z = 6.0
 MIN_LEVEL = 3e-4  # nats: smaller diffs may be rounding of float32
-_LARGE = 5.0  # log-odds: a larger gap counts as this
+_LARGE = 5.0  # log-odds: a larger gap counts as this; 3 or 10 change no answer
 # Log-probs nearer to 0 than this, in nats, are mostly rounding.
 _SURE = -1e-6
 # Without a recorded entropy: by how much log n grows with the log-odds. It is 0.05 to
