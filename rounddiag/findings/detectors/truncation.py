@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 # sampler that keeps half of the mass. It is larger for one that keeps more; for one
 # that keeps less, the sum of |diff| is hardly anything else.
 MIN_MISSING = 0.5 / float(np.log(2))
-# Conventions: 4 or 12 standard errors, 15 or 60 tokens and a share of 0.01 or 0.04 change
-# no answer of `tests.faults.bench --set`.
+# Conventions: 4 or 12 standard errors, 15 or 60 tokens and a share of 0.01 or 0.04
+# change no answer of `tests.faults.bench --set`.
 _MIN_Z = 8.0  # the missing mass, in its standard errors
 _MIN_TOKENS = 30  # uncertain ones: fewer have no standard error to rely on
 MIN_ALONE = 0.02  # share of tokens that were left alone, with a log-prob of exactly 0
