@@ -318,7 +318,8 @@ def _clues_of_all(spot: Spot) -> Iterator[tuple[str, str]]:
         yield "sampling", "hardly any diff is above 0"
     yield "weights", "no part is spared"
     if spot.is_small:
-        yield "numerics", f"{spot.mean_abs_diff:.2g} nat is within reach of rounding"
+        size = f"{spot.mean_abs_diff:.2g} nat at uncertain tokens"
+        yield "numerics", f"{size} is within reach of rounding"
     if spot.always_images:
         yield "context", "an image comes before every token"
         yield "positions", "an image comes before every token"

@@ -29,6 +29,7 @@ from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.scores import clip_log_probs
 from rounddiag.proof.trainer import join_inputs, score_alone, trainer_inputs
 from rounddiag.proof.trajectory import to_flat
+from rounddiag.wording import percent
 
 
 def compare_log_probs(flight: Flight) -> Line:
@@ -46,8 +47,8 @@ def compare_log_probs(flight: Flight) -> Line:
         kind=flight.kind,
         where=pair.place(flight.batch),
         compared="what the server sampled against the model",
-        more=f" (rounds: {rounds}), k3 {k3:.2g}, max {size.max():.2g}, {beyond:.1%}"
-        " beyond a factor of 2",
+        more=f" (rounds: {rounds}), k3 {k3:.2g}, max {size.max():.2g},"
+        f" {percent(beyond)} beyond a factor of 2",
     )
 
 

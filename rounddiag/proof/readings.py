@@ -18,7 +18,7 @@ from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.trajectory import Request, Samples, Trajectory
 from rounddiag.vision import Screenshot
 from rounddiag.vision.image_tokens import TokenRuns
-from rounddiag.wording import pluralize
+from rounddiag.wording import percent, pluralize
 
 _SHOWN = 60  # characters of a text
 _HALF = 0.5  # of the model's change: nearer to a server that sees no picture
@@ -264,7 +264,9 @@ def _compare_looks(flight: Flight, same: str) -> Line:
                 f" {np.abs(moved).mean():.2g}"
             )
     if not blind:
-        why = f"{same}; grey ones move the server {weakest:.0%} as far as the model"
+        why = (
+            f"{same}; grey ones move the server {percent(weakest)} as far as the model"
+        )
         return counted("images", why)
     why = f"{same}, but the server does not see them: {blind[0]}"
     return counted("images", why, len(blind), blind[0].partition(":")[0])

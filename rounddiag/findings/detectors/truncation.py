@@ -12,6 +12,7 @@ from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.place import find_places
 from rounddiag.findings.registry import register
 from rounddiag.findings.view import LARGEST_DIFF
+from rounddiag.wording import percent
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -67,10 +68,10 @@ def truncated_sampling(view: View) -> Evidence | None:
             Measure(name="tokens with r exactly 0", value=alone, unit="tokens"),
         ),
         shown=(
-            f"`{view.a}` gives the tokens {lost:.2%} less mass than `{view.b}` does, "
-            "where two whole distributions have the same on average: consistent with "
-            f"log-probs over {part_kept:.1%} of the mass, as top-p or top-k leave (99 "
-            f"% of tokens keep more than {bound:.2f})."
+            f"`{view.a}` gives the tokens {percent(lost)} less mass than `{view.b}` "
+            "does, where two whole distributions have the same on average: consistent "
+            f"with log-probs over {100 * part_kept:.3g} % of the mass, as top-p or "
+            f"top-k leave (99 % of tokens keep more than {bound:.2f})."
         ),
         next_step=(
             "Set top_p = 1 and top_k = -1, or replay the kept ids in the trainer; with "
