@@ -265,12 +265,15 @@ def _wrong_ends(batch: Batch) -> Fault | None:
         why = "the end of a turn is in no mask"
         raise UntestableError(field="response_mask", why=why)
     is_wrong = ~ends_turn & ~ends_response
-    is_end = torch.isin(batch.require_ids(), _turn_ends(batch))
-    num_ends, start = is_end.cumsum(0), mask_runs(batch).start
-    goes_on = num_ends[last] - num_ends[start] + is_end[start].long() > 0
+    if not is_wrong.any():
+        return None
+    last, start = last[is_wrong], mask_runs(batch).start[is_wrong]
+    ends = torch.isin(batch.require_ids(), _turn_ends(batch)).nonzero()[:, 0]
+    first_end = torch.searchsorted(ends, start)
+    goes_on = first_end < torch.searchsorted(ends, last, right=True)
     run = "at the end of a run of the mask that"
     return merge_faults(
-        fault_at(batch, last[is_wrong & tokens], f"{run} {words}")
+        fault_at(batch, last[tokens], f"{run} {words}")
         for tokens, words in (
             (~goes_on, "has no end of turn"),
             (goes_on, "goes on after the end of a turn"),

@@ -315,10 +315,7 @@ def _add_differences(figure: go.Figure, comparison: Comparison) -> None:
         },
         error_y=bars if inputs.layers["ci"] else None,
         customdata=[
-            [
-                f"{line.name}, round {row['round']}",
-                _hover_text(row, inputs),
-            ]
+            [f"{line.name}, round {row['round']}", _hover_text(row, inputs)]
             for _, row in rows.iterrows()
         ],
         hovertemplate=HOVER,

@@ -69,8 +69,7 @@ def test_the_page_shows_what_python_says_and_the_diagnosis_takes_nothing_away(
 
 @pytest.mark.parametrize("is_read", [False, True], ids=["unread", "read"])
 def test_the_page_goes_to_the_evidence_only_while_nobody_reads(
-    chromium: Browser,
-    is_read: bool,
+    chromium: Browser, is_read: bool
 ) -> None:
     explorer = explore(IMAGE_WINDOW)
     guess = explorer._session.state.current

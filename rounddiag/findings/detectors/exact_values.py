@@ -46,8 +46,9 @@ def identical_log_probs(view: View) -> Evidence | None:
     if not whole and "rollout" not in (view.a, view.b):
         return None  # micro-batches of equal shape are equal in both passes
     where = "All rows" if whole else f"{int(rows.sum())} of {len(rows)} rows"
-    num_rows = f"{int(rows.sum()):,} of {pluralize(len(rows), 'sample')}"
-    samples = "all samples" if whole else num_rows
+    samples = "all samples"
+    if not whole:
+        samples = f"{int(rows.sum()):,} of {pluralize(len(rows), 'sample')}"
     fact = f"{samples} have equal log-probs from both engines"
     kinds = None if whole else find_two_kinds(view)
     if kinds and not kinds.most_elsewhere and not rows[view.sample][kinds.tokens].any():

@@ -99,6 +99,7 @@ def _superseded(view: View, cause: str) -> Evidence | None:
 
 
 def _show(failed: Check) -> str:
+    """Return a failed check as a sentence; one that asks has its mark already."""
     end = "" if failed.detail.endswith("?") else "."
     return f'A check fails, "{failed.name}": {failed.detail}{end}'
 
