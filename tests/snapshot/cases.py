@@ -158,6 +158,13 @@ def _layouts(folder: Path) -> Iterator[tuple[str, Make]]:
             columns={name: f"my_{name}" for name in COLUMNS if name != "turns"},
         ),
     )
+    per_token = [[0.5, 0.0, 0.25], [1.0]]
+    for others in (
+        ("entropy", "advantages", "token_level_scores", "global_step"),
+        ("entropys", "advantage", "rm_scores", "global_steps"),
+    ):
+        table = COLUMNS | dict.fromkeys(others[:3], per_token) | {others[3]: 7}
+        yield f"columns with {others[0]}", partial(rd.load, table)
     conversations = [{"messages": MESSAGES, "reward": 1.0, "task": "menu"}] * 2
     for name, rows in [("messages", conversations), ("completions", COMPLETIONS)]:
         lines = folder / f"{name}.jsonl"
@@ -272,8 +279,8 @@ def _damaged(folder: Path) -> Iterator[tuple[str, Make]]:
         yield path.name, partial(rd.load, path)
     odd = {"not there": "nothing.pt", "an empty folder": "nothing"}
     (folder / "nothing").mkdir(exist_ok=True)
-    for name, path in odd.items():
-        yield name, partial(rd.load, folder / path)
+    for name, missing in odd.items():
+        yield name, partial(rd.load, folder / missing)
     yield "steps without an answer", partial(Batch.from_steps, [{"step": 0}])
     yield (
         "a step twice",
