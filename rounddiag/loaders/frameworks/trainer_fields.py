@@ -40,7 +40,7 @@ def trainer_reader(mask_source: str, to_verl: ToVerl) -> Callable[[Any, Source],
         table = table.convert(lambda fields: to_verl(fields, source.path))
         table = replace(
             table,
-            info={**table.info, "old_log_probs_source": "a pass of its own"},
+            info={"old_log_probs_source": "a pass of its own", **table.info},
             facts={"mask_source": mask_source},
         )
         return batch_from_table(table.with_prompt_groups(), source)
