@@ -41,7 +41,7 @@ from rounddiag.findings.sentence import (
 from rounddiag.findings.verdict import find_verdict
 from rounddiag.findings.view import ROUNDING, View, lacks_engine
 from rounddiag.stats.inputs import open_measured
-from rounddiag.stats.staleness import staleness_share
+from rounddiag.stats.staleness import describe_staleness
 from rounddiag.wording import pluralize, with_minus
 
 # Positions up to which every contract is checked; of a longer batch, the fast ones.
@@ -186,13 +186,13 @@ def _judge(
         reason = f"one sample does not show whether {mean} is noise or a bug"
         return replace(result, reason=reason, findings=findings)
     rest = Level.from_view(left)
-    parts = (staleness_share(batch, a, b), describe_consequence(view, findings))
+    parts = (describe_staleness(batch, a, b), describe_consequence(view, findings))
     return replace(
         result,
         verdict=verdict,
         findings=findings,
         rest=rest,
-        consequence=" ".join(str(part) for part in parts if part),
+        consequence=" ".join(filter(None, parts)),
     )
 
 

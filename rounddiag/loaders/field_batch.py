@@ -34,6 +34,7 @@ from torch import Tensor
 from rounddiag.batch import Batch
 from rounddiag.batch.layout import PER_TOKEN, real_rows
 from rounddiag.batch.left_out import left_out_entry
+from rounddiag.core.versions import TRAINER
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.field_reader import FieldReader, real_positions, without_padding
 from rounddiag.loaders.fields import SAMPLING, SCORE, aliases_of, field_of, names_where
@@ -260,6 +261,7 @@ def _origins(mask_source: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **rounds,
         "old_log_probs_source": plain.get("old_log_probs_source", "unknown"),
+        **({TRAINER: plain[TRAINER]} if TRAINER in plain else {}),
         "sampling": {name: plain[name] for name in SAMPLING if name in plain},
     }
 
