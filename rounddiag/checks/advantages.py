@@ -95,6 +95,8 @@ def _all_zero(batch: Batch) -> Fault | None:
             why=f"`advantages` are 0 at all {pluralize(len(advantages), 'token')};"
             " `rewards` would say whether that is right",
         )
+    if _is_guessed(batch):
+        raise _guess(batch)
     rewards = batch.rewards.double().cpu().numpy()
     groups = np.array(batch.group_ids or [""] * batch.num_samples)
     differing = [
@@ -132,8 +134,8 @@ _HUNDREDS = 100
 def _outliers(batch: Batch) -> Fault | None:
     """Find advantages that no other comes near, and whose rewards are not as far off.
 
-    Without rewards, they must be larger than any number can be after standardisation:
-    (n - 1) / sqrt(n) of n (Samuelson, 1968).
+    Without rewards or groups of the file, they must be larger than any number can be
+    after standardisation: (n - 1) / sqrt(n) of n (Samuelson, 1968).
     """
     index, advantages = _trained(batch)
     lost = index[~advantages.isfinite()]
@@ -151,7 +153,7 @@ def _outliers(batch: Batch) -> Fault | None:
         return None
     rest, far = order[: gaps[-1] + 1], np.sort(order[gaps[-1] + 1 :])
     num, ratio = len(batch), size[far].min() / size[rest].max()
-    if np.isnan(samples.reward).any():
+    if np.isnan(samples.reward).any() or _is_guessed(batch):
         is_explained = size[far].min() <= (num - 1) / np.sqrt(num)
     else:
         away = _deviations(samples)
@@ -273,7 +275,20 @@ def _grouped(batch: Batch) -> GroupedSamples:
     require_tokens(batch)
     if batch.group_ids is None:
         raise UntestableError(field="group_ids")
+    if _is_guessed(batch):
+        raise _guess(batch)
     return GroupedSamples.of(batch)
+
+
+def _is_guessed(batch: Batch) -> bool:
+    """Return whether a loader made the groups: two tasks can have one instruction."""
+    return "group_source" in batch.meta
+
+
+def _guess(batch: Batch) -> UntestableError:
+    source = batch.meta["group_source"]
+    why = f"no groups in the file: those of this batch are {source}"
+    return UntestableError(field="group_ids", why=why)
 
 
 def _estimated(batch: Batch) -> tuple[GroupedSamples, EstimatorMatch | None]:

@@ -20,7 +20,6 @@ from rounddiag.wording import pluralize
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.vision import Screenshot
     from rounddiag.vision.actions import Coordinates, Size
@@ -45,7 +44,33 @@ class _Click(NamedTuple):
     x: float
     y: float
     frame: Coordinates
-    size: Size | None  # of the pictures of the sample
+    shots: Sequence[Screenshot]  # that the model had seen, the newest last
+    opened: dict[int, Size | None]  # sizes by the id of the picture, of all clicks
+
+    def picture(self) -> Size | None:
+        """Return the size of a picture that the point is in, else of the newest.
+
+        A model may look at a part of its screenshot, and click on the whole.
+        """
+        for shot in (*self.shots[:1], *self.shots[::-1]):
+            size = self.size_of(shot)
+            if size and self.is_in(size):
+                return size
+        return self.newest()
+
+    def newest(self) -> Size | None:
+        """Return the size of the last picture."""
+        return self.size_of(self.shots[-1]) if self.shots else None
+
+    def size_of(self, shot: Screenshot) -> Size | None:
+        """Return the size of a picture, which is opened once: that takes long."""
+        if id(shot) not in self.opened:
+            self.opened[id(shot)] = _size(shot, self.frame)
+        return self.opened[id(shot)]
+
+    def is_in(self, size: Size) -> bool:
+        """Return whether the point is in a picture, or on its edge."""
+        return 0 <= self.x <= size[0] and 0 <= self.y <= size[1]
 
 
 def _wrong_frame(batch: Batch) -> Fault | None:
@@ -72,34 +97,33 @@ def _wrong_frame(batch: Batch) -> Fault | None:
 
 
 def _outside(clicks: Sequence[_Click]) -> Fault | None:
-    """Compare the points with the picture that they are about."""
-    known = [click for click in clicks if click.size or click.frame in _SIZES]
+    """Compare the points with the pictures that they can be about."""
+    limits = [_SIZES.get(click.frame) or click.picture() for click in clicks]
+    pairs = zip(clicks, limits, strict=True)
+    known = [(click, limit) for click, limit in pairs if limit]
     if not known:
         raise UntestableError(field="images", why="no size of the picture is known")
-    frame = known[0].frame
-    points = np.array([(click.x, click.y) for click in known])
-    sizes = np.array([click.size or _SIZES[click.frame] for click in known])
-    own = np.array([_SIZES.get(click.frame, click.size) for click in known])
-    off = ((points < 0) | (points > own)).any(axis=1)
-    if off.any():
-        first = known[int(np.flatnonzero(off)[0])]
-        width, height = own[int(np.flatnonzero(off)[0])]
+    frame = known[0][0].frame
+    off = [(click, limit) for click, limit in known if not click.is_in(limit)]
+    if off:
+        first, (width, height) = off[0]
         detail = (
-            f"{int(off.sum()):,} of {pluralize(len(known), 'point')} outside of the"
+            f"{len(off):,} of {pluralize(len(known), 'point')} outside of the"
             f" picture, read as {_NAMES[frame]}: sample {first.sample} round"
             f" {first.round} has ({first.x:g}, {first.y:g}) of {width:g} x {height:g}"
         )
-        implied = _implied(points, sizes, frame)
+        implied = _implied([click for click, _ in known], frame)
         return Fault(
             detail + (f"; all fit {implied}" if implied else ""),
-            tuple(sorted({known[at].sample for at in np.flatnonzero(off)})),
+            tuple(sorted({click.sample for click, _ in off})),
         )
-    if frame in _SIZES or not (points <= 1000).all():  # noqa: PLR2004 thousandths
+    is_small = all(click.is_in(_SIZES["thousand"]) for click, _ in known)
+    if frame in _SIZES or not is_small:
         return None
-    share = np.minimum(1000 / sizes, 1).prod(axis=1)
-    sample = np.array([click.sample for click in known])
-    _, one_each = np.unique(sample, return_index=True)
-    if share[one_each].prod() > _CHANCE:
+    one_each = {click.sample: click for click, _ in reversed(known)}
+    sizes = np.array([click.newest() or (0, 0) for click in one_each.values()])
+    share = np.minimum(1000 / np.maximum(sizes, 1), 1).prod(axis=1)
+    if share.prod() > _CHANCE:
         return None
     width, height = sizes[int(sizes[:, 0].argmax())]
     return Fault(
@@ -108,20 +132,21 @@ def _outside(clicks: Sequence[_Click]) -> Fault | None:
     )
 
 
-def _implied(points: Array, sizes: Array, frame: str) -> str:
+def _implied(clicks: Sequence[_Click], frame: str) -> str:
     """Return the first other frame that all points are inside of."""
-    if (points < 0).any():
-        return ""
-    tests = {
-        "unit": (points <= 1).all(),
-        "thousand": (points <= 1000).all(),  # noqa: PLR2004
-        "resized": frame != "original" and (points <= sizes).all(),
-    }
-    return next((_NAMES[k] for k, ok in tests.items() if ok and k != frame), "")
+    for name in ("unit", "thousand", "resized"):
+        sizes = [_SIZES.get(name) or click.picture() for click in clicks]
+        fits = (name, frame) != ("resized", "original") and all(
+            size is not None and click.is_in(size)
+            for click, size in zip(clicks, sizes, strict=True)
+        )
+        if fits and name != frame:
+            return _NAMES[name]
+    return ""
 
 
 def _clicks(batch: Batch, pictures: Sequence[Sequence[Screenshot]]) -> Iterator[_Click]:
-    """Yield the points of actions, each with the size of the last picture before it."""
+    """Yield the points of actions, each with the pictures before it."""
     rounds = batch.rounds
     every = -(-len(rounds) // _ROUNDS)
     stops = (rounds.start + rounds.num_tokens)[::every].tolist()
@@ -134,17 +159,18 @@ def _clicks(batch: Batch, pictures: Sequence[Sequence[Screenshot]]) -> Iterator[
     places = zip(
         rounds.sample[::every].tolist(), rounds.round[::every].tolist(), strict=True
     )
-    sizes: dict[tuple[int, Coordinates], Size | None] = {}
+    opened: dict[int, Size | None] = {}
     for text, (sample, index) in zip(texts, places, strict=True):
         action = parse_action(text)
         if action.point is None:
             action = parse_action(recorded.get((sample, index), ""))
         if action.point is not None and action.coordinates is not None:
-            frame = action.coordinates
-            if (sample, frame) not in sizes:
-                sizes[sample, frame] = _size(pictures[sample], frame)
-            size = sizes[sample, frame]
-            yield _Click(sample, index, *action.point, frame, size)
+            seen = [
+                shot
+                for shot in pictures[sample]
+                if shot.round is None or shot.round <= index
+            ]
+            yield _Click(sample, index, *action.point, action.coordinates, seen, opened)
 
 
 def _texts(batch: Batch, starts: list[int], stops: list[int]) -> list[str]:
@@ -169,12 +195,11 @@ def _recorded(batch: Batch) -> dict[tuple[int, int], str]:
     return {(sample, index): text for sample, index, text in rows if text}
 
 
-def _size(shots: Sequence[Screenshot], frame: Coordinates) -> Size | None:
-    """Return the size of a sample's pictures: to open each takes too long."""
-    if not shots or (frame == "original" and isinstance(shots[0], PatchScreenshot)):
+def _size(shot: Screenshot, frame: Coordinates) -> Size | None:
+    if frame == "original" and isinstance(shot, PatchScreenshot):
         return None
     try:
-        return shots[0].seen_size or shots[0].size
+        return shot.seen_size or shot.size
     except RounddiagError:
         return None
 

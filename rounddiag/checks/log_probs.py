@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
+from rounddiag.batch.layout import real_rows
 from rounddiag.checks.contracts import (
     Contract,
     Fault,
@@ -20,8 +21,8 @@ from rounddiag.checks.contracts import (
     merge_faults,
     require_tokens,
 )
+from rounddiag.core.loss_ratio import bypass_record
 from rounddiag.core.scores import pair_of
-from rounddiag.schema import Pair
 from rounddiag.wording import pluralize
 
 # float32 rounding can put a log-softmax at most this far above 0.
@@ -31,60 +32,48 @@ _WEIGHTED = {"rollout_is"}
 _FIELDS = "rollout_log_probs, old_log_probs"
 
 
-def why_not_measurable(
-    response_mask: Tensor,
-    rollout_log_probs: Tensor,
-    old_log_probs: Tensor,
-    pair: Pair | None = None,
-) -> str:
-    """Return why the mismatch cannot be measured; empty if it can.
+def _not_measurable(batch: Batch) -> Fault | None:
+    """Find columns with nothing to compare: not computed, masked out, or copied.
 
-    It cannot if both engines' log-probabilities are bit-identical, or if those of one
-    engine are 0 at all generated tokens.
-
-    Examples
-    --------
-    >>> two = torch.tensor([-1.0, -2.0])
-    >>> why_not_measurable(torch.tensor([1, 1]), two, two + 0.5)
-    ''
-    >>> why_not_measurable(torch.tensor([1, 1]), two, torch.zeros(2))[:46]
-    '`old_log_probs` are 0 at all 2 generated token'
+    A loader may know why an engine's log-probs are 0. Equal columns are a copy only
+    where the run says so; otherwise the engines agree.
     """
-    num_tokens = int(response_mask.count_nonzero())
-    if num_tokens == 0:
-        return ""
-    old, rollout = (pair.a, pair.b) if pair else ("old_log_probs", "rollout_log_probs")
-    if not _any_where(response_mask, torch.ne, rollout_log_probs, old_log_probs):
-        return (
-            f"`{old}` and `{rollout}` are bit-identical at all"
-            f" {num_tokens} generated tokens: the trainer took the sampler's numbers"
-            " (bypass mode)"
-        )
-    for name, engine, log_probs in (
-        (old, "its engine" if pair else "the training engine", old_log_probs),
-        (rollout, "its engine" if pair else "the sampling engine", rollout_log_probs),
-    ):
-        if not _any_where(response_mask, lambda values: values != 0, log_probs):
-            return (
-                f"`{name}` are 0 at all {num_tokens} generated tokens: {engine}"
-                " did not compute them"
+    require_tokens(batch)
+    pair, mask = pair_of(batch), batch.response_mask
+    names = (
+        ("rollout_log_probs", "old_log_probs") if pair.is_standard else (pair.b, pair.a)
+    )
+    old, rollout = batch.both_log_probs()
+    for name, values in zip(names, (rollout, old), strict=True):
+        if _any_where(mask, _is_computed, values):
+            continue
+        num = int(mask.count_nonzero())
+        others = torch.cat(real_rows(batch, values))[
+            torch.cat(real_rows(batch, mask)) == 0
+        ]
+        if num_computed := int(_is_computed(others).sum()):
+            return Fault(
+                "the mask leaves out every token that has a log-prob, as an inverted"
+                f" one does: no `{name}` is computed at the {num:,} tokens where it is"
+                f" 1, and {num_computed:,} at the {len(others):,} where it is 0"
             )
-    return ""
+        if not _any_where(mask, lambda own: own != 0, values):
+            zero = f"`{name}` are 0 at all {num:,} generated tokens"
+            why = f"{zero}: none was computed, or saved"
+            return Fault(str(batch.meta.get("not_measurable", why)))
+    record = bypass_record(batch) if pair.is_standard else ""
+    if record and not _any_where(mask, torch.ne, rollout, old):
+        return Fault(f"{record}: `old_log_probs` are copies of `rollout_log_probs`")
+    return None
+
+
+def _is_computed(values: Tensor) -> Tensor:
+    return (values != 0) & values.isfinite()
 
 
 def _any_where(mask: Tensor, condition: Callable[..., Tensor], *fields: Tensor) -> bool:
     """Return whether a condition holds at any generated token."""
     return next(blocks_where(mask, condition, *fields), None) is not None
-
-
-def _not_measurable(batch: Batch) -> Fault | None:
-    require_tokens(batch)
-    old, rollout = batch.both_log_probs()
-    pair = pair_of(batch)
-    reason = batch.meta.get("not_measurable") or why_not_measurable(
-        batch.response_mask, rollout, old, None if pair.is_standard else pair
-    )
-    return Fault(str(reason)) if reason else None
 
 
 def _pair_log_probs(batch: Batch) -> dict[str, Tensor]:
@@ -167,7 +156,7 @@ MEASURABLE = Contract(
     "the mismatch can be measured",
     _FIELDS,
     _not_measurable,
-    effect="equal or empty columns do not say whether the engines agree",
+    effect="empty columns, or a copy, do not say whether the engines agree",
 )
 _IMPOSSIBLE = partial(Contract, kind="bug", cause="impossible_log_probs")
 AT_MOST_ZERO = _IMPOSSIBLE(

@@ -32,6 +32,7 @@ _FAST = (
     log_probs.AT_MOST_ZERO,
     fills.FILLS,
     mask.COVERS_WRITTEN,
+    tokens.IMAGE_TOKENS,
     tokens.LENGTHS,
     rows.WRITTEN,
     rows.NOT_EMPTY,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +19,6 @@ from rounddiag.batch.sample_sequence import known_sequence
 from rounddiag.checks.contracts import (
     Contract,
     Fault,
-    TokenPlace,
     UntestableError,
     fault_in,
     locate_token,
@@ -26,6 +27,7 @@ from rounddiag.checks.contracts import (
 from rounddiag.segmentation import Rounds, find_rounds
 from rounddiag.text import pieces, special_tokens
 from rounddiag.text.tokenizers import resolve_tokenizer
+from rounddiag.vision.image_tokens import IMAGE_PAD, TokenRuns
 from rounddiag.wording import percent, pluralize
 
 
@@ -88,30 +90,85 @@ def _pairs(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
         yield ids[begin : begin + length].cpu(), rollout.cpu()
 
 
-def _lengths(batch: Batch) -> Fault | None:
-    sizes = [(len(own), len(rollout)) for own, rollout in _pairs(batch)]
-    rows = [row for row, (own, rollout) in enumerate(sizes) if own != rollout]
-    if not rows:
+_Ids = dict[int, tuple[Tensor, Tensor]]  # by sample: the trainer's, the sampler's
+
+
+def _other_ids(batch: Batch) -> tuple[_Ids, _Ids]:
+    """Return the ids of samples that differ in image tokens alone, and of the others.
+
+    Without a tokenizer that names the image token, it is the one whose runs of several
+    are of other lengths, where nothing else differs.
+    """
+    known = None
+    with suppress(UntestableError):
+        known = special_ids(batch.tokenizer, [IMAGE_PAD])[IMAGE_PAD]
+    in_images, otherwise = {}, {}
+    for sample, ids in enumerate(_pairs(batch)):
+        if torch.equal(*ids):
+            continue
+        token = _uneven_token(*ids) if known is None else known
+        texts = [own[own != token] for own in ids]
+        is_longer = token is not None and len(ids[0]) != len(ids[1])
+        alone = is_longer and torch.equal(*texts)
+        (in_images if alone else otherwise)[sample] = ids
+    return in_images, otherwise
+
+
+def _uneven_token(own: Tensor, rollout: Tensor) -> int | None:
+    """Return the token whose runs differ in length, if nothing else differs."""
+    first, second = (TokenRuns.of_ids(ids.numpy()) for ids in (own, rollout))
+    if not np.array_equal(first.token, second.token):
         return None
-    own, rollout = sizes[rows[0]]
+    differs = first.length != second.length
+    tokens = np.unique(first.token[differs])
+    is_run = np.minimum(first.length, second.length)[differs].min() > 1
+    return int(tokens[0]) if is_run and len(tokens) == 1 else None
+
+
+def _image_tokens(batch: Batch) -> Fault | None:
+    differing, _ = _other_ids(batch)
+    if not differing:
+        return None
+    sample, ids = next(iter(differing.items()))
+    own, rollout = (Counter(row.tolist()) for row in ids)
+    (image,) = {*(own - rollout), *(rollout - own)}
     return Fault(
-        f"{pluralize(len(rows), 'sample')} with another length: sample {rows[0]} has"
+        f"{pluralize(len(differing), 'sample')} with another number of image tokens and"
+        f" the same text: sample {sample} has {own[image]:,} by the trainer and"
+        f" {rollout[image]:,} by the sampler",
+        tuple(differing),
+    )
+
+
+def _lengths(batch: Batch) -> Fault | None:
+    _, differing = _other_ids(batch)
+    sizes = {
+        sample: (len(own), len(rollout))
+        for sample, (own, rollout) in differing.items()
+        if len(own) != len(rollout)
+    }
+    if not sizes:
+        return None
+    sample, (own, rollout) = next(iter(sizes.items()))
+    return Fault(
+        f"{pluralize(len(sizes), 'sample')} with another length: sample {sample} has"
         f" {pluralize(own, 'token')} by the trainer and {rollout:,} by the sampler",
-        tuple(rows),
+        tuple(sizes),
     )
 
 
 def _ids(batch: Batch, *, as_text: bool) -> Fault | None:
+    _, others = _other_ids(batch)
     differing = {
         sample: at
-        for sample, (own, rollout) in enumerate(_pairs(batch))
-        if (at := _first_difference(own, rollout)) is not None
+        for sample, ids in others.items()
+        if (at := _first_difference(*ids)) is not None
     }
     if not differing:
         return None
     sample, position = next(iter(differing.items()))
     place = locate_token(batch, int(batch.offsets[sample]) + position)
-    words = _describe(batch, place, batch.tokenizer if as_text else None)
+    words = _describe(*others[sample], position, batch.tokenizer if as_text else None)
     return Fault(
         f"{pluralize(len(differing), 'sample')} with other ids: {place}, {words}",
         tuple(differing),
@@ -121,17 +178,16 @@ def _ids(batch: Batch, *, as_text: bool) -> Fault | None:
 def _first_difference(own: Tensor, rollout: Tensor) -> int | None:
     """Compare up to the shorter length; `LENGTHS` reports different lengths."""
     common = min(len(own), len(rollout))
-    if torch.equal(own[:common], rollout[:common]):
-        return None
-    return int((own[:common] != rollout[:common]).nonzero()[0])
+    apart = (own[:common] != rollout[:common]).nonzero()
+    return int(apart[0]) if len(apart) else None
 
 
-def _describe(batch: Batch, place: TokenPlace, tokenizer: object | None) -> str:
+def _describe(
+    own: Tensor, rollout: Tensor, position: int, tokenizer: object | None
+) -> str:
     """Describe the tokens at a difference, with | between tokens."""
-    own, rollout = next(islice(_pairs(batch), place.sample, None))
-    first, stop = max(place.position - _CONTEXT, 0), place.position + _CONTEXT
-    at = slice(place.position, stop)
-    parts = (own[first : place.position], own[at], rollout[at])
+    first, stop = max(position - _CONTEXT, 0), position + _CONTEXT
+    parts = (own[first:position], own[position:stop], rollout[position:stop])
     before, trainer, sampler = (_text(ids.tolist(), tokenizer) for ids in parts)
     return f"after {before} the trainer has {trainer} and the sampler {sampler}"
 
@@ -159,6 +215,16 @@ _RETOKENISED = partial(
     kind="bug",
     cause="retokenised",
     advice="Train on the ids that the engine returned, never on text encoded again.",
+)
+IMAGE_TOKENS = Contract(
+    "both engines have the same number of image tokens",
+    "rollout_ids",
+    _image_tokens,
+    effect="the engines read pictures of other sizes",
+    kind="bug",
+    cause="image_expansion",
+    advice="Compare the sizes that both engines resize screenshots to: their rounding,"
+    " and the limits of their processors.",
 )
 LENGTHS = _RETOKENISED(
     "both engines' responses have one length", "rollout_ids", _lengths

@@ -148,6 +148,9 @@ def _versions(batch: Batch) -> Versions:
 
 def _ahead(batch: Batch) -> Fault | None:
     versions = _versions(batch)
+    if not versions.is_trainer_known:
+        needs = "`trainer_version`, or versions that are counted as steps are"
+        raise UntestableError(field="trainer_version", needs=needs)
     index = (batch.response_mask != 0).nonzero()[:, 0].cpu()
     ahead = np.flatnonzero(versions.high > versions.trainer)
     if not len(ahead):

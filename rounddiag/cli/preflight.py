@@ -47,7 +47,7 @@ def run_preflight(
         facts = {
             "model": model,
             "server": result.server,
-            "passed": not failed,
+            "passed": not (failed or result.untested),
             "fail_on": fail_on,
             "failed": result.failed,
             "checks": result.frame.to_dict("records"),

@@ -97,7 +97,7 @@ def legs(
     if by is not None:
         frame.insert(0, by, np.tile(np.asarray(values), len(rows)))
     frame = frame.iloc[place].reset_index(drop=True)
-    if by in ("lag", "oldest_lag"):
+    if by in ("lag", "oldest_lag") and _known_lag(batch) is not None:
         is_joint = frame["leg"] == GAP_AND_STALENESS
         frame.loc[is_joint & (frame[by] == 0), "leg"] = ENGINE_GAP
         frame.loc[is_joint & (frame[by] < 0), "leg"] = GAP_AND_LEAD
@@ -120,7 +120,8 @@ def _log_ratios(batch: Batch, behaviour: str | None) -> dict[str, Array]:
             return {**legs, STALENESS_AND_UPDATE: between("current", behaviour)}
         legs[STALENESS] = between("old", behaviour)
     else:
-        is_own = _is_of_own_step(batch)
+        lag = _known_lag(batch)
+        is_own = lag is not None and not lag.any()
         legs = {ENGINE_GAP if is_own else GAP_AND_STALENESS: between("old", "rollout")}
     if "current" in batch.scores:
         legs[UPDATE] = between("current", "old")
@@ -142,17 +143,10 @@ def _column(batch: Batch, by: str) -> Array:
     return Measured.of(batch).tokens(by)[by].to_numpy()
 
 
-def _is_of_own_step(batch: Batch) -> bool:
-    """Return whether every token was sampled by the weights of the batch's own step.
-
-    The newest version of a batch can be stale itself: without a step, nothing tells.
-    """
+def _known_lag(batch: Batch) -> Array | None:
+    """Return the lag behind the trainer; None where its version is not known."""
     versions = Versions.of(batch)
-    return (
-        versions is not None
-        and batch.step is not None
-        and bool((versions.low >= batch.step).all())
-    )
+    return versions.lag() if versions and versions.is_trainer_known else None
 
 
 def _measure(log_ratio: Array, code: Array, num_values: int) -> pd.DataFrame:

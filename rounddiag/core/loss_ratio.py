@@ -6,6 +6,7 @@ there is no such pass: `old` is the rollout's, and the loss sees current / rollo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -84,6 +85,22 @@ def is_bypassed(batch: Batch) -> bool:
     diff = diffs(batch)
     known = diff[~np.isnan(diff)]
     return len(known) > 0 and not known.any()
+
+
+def bypass_record(batch: Batch) -> str:
+    """Return what the file records of a bypass, in which `old` is the rollout's.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> bypass_record(rd.load("sample_data/healthy.parquet"))
+    ''
+    """
+    if correction_settings(batch).get("bypass_mode") is True:
+        return "the run recorded `rollout_correction.bypass_mode=True`"
+    source = str(batch.meta.get("old_log_probs_source", ""))
+    is_copy = re.search("bypass|cop(y|ied)", source, re.IGNORECASE)
+    return f"the file says that `old_log_probs` are {source}" if is_copy else ""
 
 
 def correction_settings(batch: Batch) -> Mapping[str, Any]:

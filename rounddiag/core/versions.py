@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 # Columns with the lowest and the highest version: of tokens only, and of any scope.
 _OF_TOKENS = ("weight_versions", "weight_versions")
+_OF_VERL = ("min_global_steps", "max_global_steps")
 _COLUMNS = (
     ("weight_version", "weight_version"),
     ("min_weight_version", "max_weight_version"),
-    ("min_global_steps", "max_global_steps"),
+    _OF_VERL,
 )
 TRAINER = "trainer_version"  # a column, or an entry of `meta`
 LAG_COLUMNS = ("lag", "oldest_lag", "newest_lag")
@@ -34,13 +35,16 @@ class Versions:
     ----------
     low, high: float64 arrays. Lowest and highest version that sampled the token: equal
         where each token, or each round, has a version of its own.
-    trainer: float64 array. The version that the training engine scored with.
+    trainer: float64 array. The version that the training engine scored with; the newest
+        of the batch where it is not known.
+    is_trainer_known: Whether the file says which version that is.
     sample: int array. The sample of each token.
     """
 
     low: Array
     high: Array
     trainer: Array
+    is_trainer_known: bool
     sample: Array
 
     @classmethod
@@ -51,9 +55,9 @@ class Versions:
         samples.
 
         The trainer's version is the column or the entry of `meta` named
-        `trainer_version`. Without one, it is the newest version of the batch; or the
-        step, if some versions are at most the step and others above it: then versions
-        are counted as steps are.
+        `trainer_version`. Without one, the step tells it where versions are counted as
+        steps are: if the step is among them or between them; or in verl, which sends
+        the weights as version s after the update of step s.
 
         Examples
         --------
@@ -78,20 +82,30 @@ class Versions:
                 values[is_unknown] = _numbers(frame[name])[is_unknown]
         if np.isnan(high).all():
             return None
-        if TRAINER in known:
-            trainer = _numbers(frame[TRAINER])
-        elif isinstance(stated := batch.meta.get(TRAINER), int | float):
-            trainer[:] = stated
-        else:
+        stated = batch.meta.get(TRAINER)
+        if not isinstance(stated, int | float) and batch.step is not None:
             newest = float(np.nanmax(high))
-            is_step = batch.step is not None and np.nanmin(low) <= batch.step < newest
-            trainer[:] = batch.step if is_step else newest
+            if np.nanmin(low) <= batch.step <= newest:
+                stated = batch.step
+            elif pairs[0][0] == _OF_VERL[0] and newest < batch.step:
+                stated = batch.step - 1
+        is_known = isinstance(stated, int | float)
+        trainer[:] = stated if is_known else np.nanmax(high)
+        if TRAINER in known:
+            trainer, is_known = _numbers(frame[TRAINER]), True
         sample = frame["sample"].to_numpy()
-        return cls(low=low, high=high, trainer=trainer, sample=sample)
+        return cls(
+            low=low,
+            high=high,
+            trainer=trainer,
+            is_trainer_known=is_known,
+            sample=sample,
+        )
 
     def lag(self, by: str = "lag") -> Array:
         """Return how many versions the sampler was behind the trainer, per token.
 
+        Where the trainer's version is not known, behind the newest of the batch.
         Negative where it was ahead. `lag` counts from the lowest version of the token;
         `oldest_lag` and `newest_lag` from the oldest and newest one of its sample.
         """

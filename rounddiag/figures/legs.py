@@ -35,7 +35,7 @@ from rounddiag.figures._parts.labels import NO_TOKENS, shorten_name, shorten_val
 from rounddiag.figures._parts.means import note_left_out
 from rounddiag.schema import LEGS
 from rounddiag.stats.inputs import Data, open_measured
-from rounddiag.stats.staleness import staleness_share
+from rounddiag.stats.staleness import describe_staleness
 
 _TITLE = "Legs of the importance ratio"
 _HEIGHT, _BOTTOM = 360, 52
@@ -99,14 +99,14 @@ def plot_legs(
         return empty_figure(_TITLE, NO_TOKENS, colors)
     keys = _colors(frame, colors)
     is_of_lag = by in LAG_COLUMNS and inputs.batch is not None
-    share = staleness_share(inputs.require_batch()) if is_of_lag else None
+    share = describe_staleness(inputs.require_batch()) if is_of_lag else ""
     figure = new_figure(
         _TITLE,
         [
             *note_unknown_rounds(inputs),
             *describe_legs(frame, colors),
             *(["◆ whole ratio"] if len(keys) > 1 else []),
-            *(wrap(str(share), _LINE).split("<br>") if share is not None else []),
+            *(wrap(share, _LINE).split("<br>") if share else []),
             *note_left_out(frame.attrs.get("num_nonfinite", 0)),
         ],
         colors,

@@ -11,11 +11,10 @@ import numpy as np
 
 from rounddiag.batch import Batch
 from rounddiag.checks import Checks, check
-from rounddiag.checks.log_probs import FINITE
+from rounddiag.checks.log_probs import FINITE, MEASURABLE
 from rounddiag.checks.provable import checkpoint_of
 from rounddiag.checks.rounds import KNOWN
 from rounddiag.core.divergence import FACTOR_2
-from rounddiag.core.measured import Measured
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import CAUSES, NEXT_STEP
 from rounddiag.findings.consequence import describe_consequence
@@ -42,7 +41,7 @@ from rounddiag.findings.sentence import (
 from rounddiag.findings.verdict import find_verdict
 from rounddiag.findings.view import ROUNDING, View, lacks_engine
 from rounddiag.stats.inputs import open_measured
-from rounddiag.stats.staleness import staleness_share
+from rounddiag.stats.staleness import describe_staleness
 from rounddiag.wording import pluralize, with_minus
 
 # Positions up to which every contract is checked; of a longer batch, the fast ones.
@@ -167,7 +166,7 @@ def _judge(
         rest=level,
         findings=(),
         checks=checks,
-        reason=_not_measurable(view),
+        reason=_not_measurable(view, checks),
         is_thinned=view.is_thinned,
         caveat=_caveat(view, checks),
     )
@@ -187,13 +186,13 @@ def _judge(
         reason = f"one sample does not show whether {mean} is noise or a bug"
         return replace(result, reason=reason, findings=findings)
     rest = Level.from_view(left)
-    parts = (staleness_share(batch, a, b), describe_consequence(view, findings))
+    parts = (describe_staleness(batch, a, b), describe_consequence(view, findings))
     return replace(
         result,
         verdict=verdict,
         findings=findings,
         rest=rest,
-        consequence=" ".join(str(part) for part in parts if part),
+        consequence=" ".join(filter(None, parts)),
     )
 
 
@@ -278,19 +277,19 @@ def _finding(explained: Explained, view: View) -> Finding:
     )
 
 
-def _not_measurable(view: View) -> str:
+def _not_measurable(view: View, checks: Checks) -> str:
     """Return why there is nothing to compare; empty if there is something."""
     if missing := lacks_engine(view.batch, view.a, view.b):
         return missing.removesuffix(".")
+    for failed in checks.failed:
+        if failed.name == MEASURABLE.name:
+            return failed.detail
     if len(view) == 0:
         if view.num_nonfinite:
             return (
                 f"none of the {view.num_nonfinite} generated tokens has both log-probs"
             )
         return "the batch has no generated token"
-    known = Measured.of(view.batch, view.a, view.b).require_batch().meta
-    if "not_measurable" in known:
-        return str(known["not_measurable"])
     for values, name in ((view.log_prob_a, view.a), (view.log_prob_b, view.b)):
         if len(view) > 1 and (values == values[0]).all() and view.abs_diff.any():
             value = with_minus(f"{values[0] + 0:g}")  # not -0

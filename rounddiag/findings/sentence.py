@@ -173,10 +173,10 @@ def write_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
         first = f"{capitalize(diagnosis.reason)}."
     elif diagnosis.verdict == "identical":
         is_drift = diagnosis.reference.is_drift
-        reason = "no update yet" if is_drift else "true on-policy training"
+        reason = "no update yet" if is_drift else "aligned engines"
         first = (
-            f"All {level.num_tokens:,} tokens have bitwise equal log-probs: {reason}, "
-            "or a copy."
+            f"All {level.num_tokens:,} tokens have log-probs that are equal bit by bit:"
+            f" {reason}, or a copy; if your trainer copies them, nothing was compared."
         )
     else:
         first = _sentence(bugs[0]) if bugs else _describe_level(diagnosis)

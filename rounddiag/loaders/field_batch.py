@@ -32,9 +32,9 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
-from rounddiag.batch.layout import PAIR, PER_TOKEN, real_rows
+from rounddiag.batch.layout import PER_TOKEN, real_rows
 from rounddiag.batch.left_out import left_out_entry
-from rounddiag.checks.log_probs import why_not_measurable
+from rounddiag.core.versions import TRAINER
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.field_reader import FieldReader, real_positions, without_padding
 from rounddiag.loaders.fields import SAMPLING, SCORE, aliases_of, field_of, names_where
@@ -149,7 +149,6 @@ def batch_from_fields(
         "mask_source": mask_source,
         **_compare_input_ids(reader),
         **_origins(mask_source, facts),
-        **not_measurable(parts),
         **note,
         **left_out_entry(unfit),
     }
@@ -262,6 +261,7 @@ def _origins(mask_source: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **rounds,
         "old_log_probs_source": plain.get("old_log_probs_source", "unknown"),
+        **({TRAINER: plain[TRAINER]} if TRAINER in plain else {}),
         "sampling": {name: plain[name] for name in SAMPLING if name in plain},
     }
 
@@ -270,12 +270,3 @@ def _step(facts: Mapping[str, Any]) -> int | None:
     steps = map(facts.get, aliases_of("step"))
     valid = (step for step in steps if isinstance(step, int) and abs(step) < 1 << 63)
     return next(valid, None)
-
-
-def not_measurable(parts: Mapping[str, Any]) -> dict[str, str]:
-    """Return an entry of `meta` if both engines' numbers are identical."""
-    known = (parts.get(name) for name in ("response_mask", *PAIR))
-    fields = [field for field in known if field is not None]
-    fits = len(fields) > len(PAIR) and len({field.shape for field in fields}) == 1
-    reason = why_not_measurable(*fields) if fits else ""
-    return {"not_measurable": reason} if reason else {}

@@ -23,6 +23,7 @@ from rounddiag.columns.sources import (
     row_tensors,
 )
 from rounddiag.core.columns import to_numpy
+from rounddiag.core.versions import TRAINER
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import read_picture, with_screenshots
 from rounddiag.loaders.field_batch import batch_from_fields
@@ -464,7 +465,7 @@ def _list_converted(batch: Batch) -> list[str]:
     """Return the names of the columns that became other parts of the batch."""
     scores = [TURN_SCORES] * ("turn_score" in batch.round_columns)
     groups, rewards = batch.group_ids is not None, batch.rewards is not None
-    facts = [*aliases_of("step"), "old_log_probs_source", RECORDS]
+    facts = [*aliases_of("step"), "old_log_probs_source", TRAINER, RECORDS]
     return [*facts, *scores, *["uid"] * groups, *["rewards"] * rewards]
 
 

@@ -70,8 +70,18 @@ class Preflight:
 
     @property
     def passed(self) -> bool:
-        """Whether no check fails, and the diagnosis is better than suspicious."""
-        return not self.failed and not is_at_least(self.diagnosis.verdict, "suspicious")
+        """Whether no check fails, ids and images were tested, and the verdict is good.
+
+        Good is better than suspicious.
+        """
+        is_bad = is_at_least(self.diagnosis.verdict, "suspicious")
+        return not (self.failed or self.untested or is_bad)
+
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """Those of `ids` and `images` that could not be tested."""
+        rows = self.frame[self.frame["result"] == "could not be tested"]
+        return tuple(name for name in ("ids", "images") if name in {*rows["check"]})
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -106,7 +116,10 @@ class Preflight:
         if is_at_least(verdict, fail_on):
             failed.append(f"the verdict is {verdict}")
         names = join_names(failed) if failed else ""
-        lines.append(f"failed: {names}" if failed else "passed: no check fails")
+        end = f"failed: {names}" if failed else "passed: no check fails"
+        if self.untested and not failed:
+            end = f"no check fails; {join_names(self.untested)} could not be tested"
+        lines.append(end)
         return "\n".join(map(printable, lines))
 
     def _repr_html_(self) -> str:

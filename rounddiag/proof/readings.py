@@ -15,7 +15,7 @@ from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.episodes import Prompt
 from rounddiag.proof.flight import Flight, Line, counted, untested
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-from rounddiag.proof.trajectory import Request, Samples, Trajectory
+from rounddiag.proof.trajectory import Request, Samples, Trajectory, read_scores
 from rounddiag.vision import Screenshot
 from rounddiag.vision.image_tokens import TokenRuns
 from rounddiag.wording import percent, pluralize
@@ -185,7 +185,7 @@ def difference(expected: list[int], read: list[int]) -> Difference | None:
 def compare_images(flight: Flight, readings: Readings) -> Line:
     """Compare the image tokens of each picture with those of the processor."""
     if flight.engine.processor is None:
-        return untested("images", "the model sees none")
+        return counted("images", "the model sees none")
     seen = [reading for reading in readings.prompts if reading.shots]
     if not seen:
         why = readings.unread or "the server does not return the ids of prompts"
@@ -241,35 +241,56 @@ GREY = Hypothesis(
 
 
 def _compare_looks(flight: Flight, same: str) -> Line:
-    """Show grey pictures: a server that sees them moves as the model does."""
+    """Show grey pictures: a server that sees them moves as the model does.
+
+    Where `prompt_logprobs` are further from what it decoded than half of that, they do
+    not tell what it sees; what it decoded may.
+    """
     blind: list[str] = []
-    weakest = np.inf
+    unknown, seen, weakest = "", "", np.inf
     for sample, played in enumerate(flight.played):
         if not played.rounds[-1].shots:
             continue
         try:
-            moved, wanted = (
-                scorer.scores((GREY,), sample) - scorer.base(sample)
+            (served, moved), (own, wanted) = (
+                (base := scorer.base(sample), scorer.scores((GREY,), sample) - base)
                 for scorer in (flight.served, flight.scorer)
             )
         except RounddiagError as error:
-            why = f"{same}; whether it sees them could not be tested: {error!s:.200}"
-            return counted("images", why)
+            unknown = f"{error!s:.200}"
+            break
+        decoded = read_scores(flight.batch, "rollout", flight.scorer.samples[sample])
+        effect, apart, far = (
+            float(np.nanmean(np.abs(each)))
+            for each in (wanted, served - decoded, decoded - own)
+        )
+        if apart > _HALF * effect:
+            if far > _HALF * effect:
+                unknown = (
+                    f"{played.episode.name}: its `prompt_logprobs` are {apart:.2g} nat"
+                    f" from what it decoded, and grey pictures move the model by"
+                    f" {effect:.2g}"
+                )
+            seen = (
+                f"what it decoded is {far:.2g} nat from the model, which grey ones move"
+                f" by {effect:.2g}"
+            )
+            continue
         share = float(moved @ wanted / max(float(wanted @ wanted), 1e-12))
         weakest = min(weakest, share)
         if share < _HALF:
             blind.append(
                 f"{played.episode.name}: grey pictures move the model by"
-                f" {np.abs(wanted).mean():.2g} nat, the server by"
-                f" {np.abs(moved).mean():.2g}"
+                f" {effect:.2g} nat, the server by {np.abs(moved).mean():.2g}"
             )
-    if not blind:
-        why = (
-            f"{same}; grey ones move the server {percent(weakest)} as far as the model"
-        )
-        return counted("images", why)
-    why = f"{same}, but the server does not see them: {blind[0]}"
-    return counted("images", why, len(blind), blind[0].partition(":")[0])
+    if blind:
+        why = f"{same}, but the server does not see them: {blind[0]}"
+        return counted("images", why, len(blind), blind[0].partition(":")[0])
+    if unknown:
+        why = f"{same}; whether it sees them could not be tested: {unknown}"
+        return untested("images", why)
+    seen = seen or f"grey ones move the server {percent(weakest)} as far as the model"
+    return counted("images", f"{same}; {seen}")
 
 
 def _pixels_of_a_token(engine: LocalEngine) -> int:

@@ -15,7 +15,7 @@ from rounddiag.stats.composition import survivors
 from rounddiag.stats.intervals import FEW_SAMPLES, few_rows
 from rounddiag.stats.pairing import pair_samples, paired_cells, worst_differences
 from rounddiag.stats.roles import role_means
-from rounddiag.stats.staleness import staleness_share
+from rounddiag.stats.staleness import describe_staleness, staleness_share
 from rounddiag.stats.standardisation import conditional_means, standardise
 from rounddiag.stats.summary import round_summary
 from rounddiag.stats.tail import tail_shares
@@ -27,6 +27,7 @@ __all__ = [
     "cell_frame",
     "compare_batches",
     "conditional_means",
+    "describe_staleness",
     "few_rows",
     "pair_samples",
     "paired_cells",

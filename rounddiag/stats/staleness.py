@@ -42,6 +42,44 @@ class StalenessShare:
         )
 
 
+def describe_staleness(batch: Batch, a: str = "old", b: str = "rollout") -> str:
+    """Say how much of the mismatch is staleness, or why that is not known.
+
+    Empty for a batch without versions, or whose tokens are all of the trainer's.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> describe_staleness(rd.load("sample_data/stale.parquet"))[:17]
+    'Staleness is 93 %'
+    """
+    versions = Versions.of(batch)
+    if versions is None:
+        return ""
+    if not versions.is_trainer_known:
+        span = _span(versions.low[~np.isnan(versions.low)])
+        return (
+            f"The tokens are of weight version {span}, and the trainer's version is not"
+            " in the file: staleness is not known."
+        )
+    lag = versions.lag()
+    behind = lag[lag > 0]
+    if len(behind) == 0:
+        return ""
+    if (lag == 0).any():
+        return str(staleness_share(batch, a, b) or "")
+    return (
+        f"{len(behind):,} of {pluralize(len(lag), 'token')} are of older weights,"
+        f" {_span(behind)} versions behind the trainer's; none has lag 0, so the engine"
+        " gap alone is not known."
+    )
+
+
+def _span(values: Array) -> str:
+    low, high = values.min(), values.max()
+    return f"{low:.15g}" if low == high else f"{low:.15g} to {high:.15g}"
+
+
 def staleness_share(
     batch: Batch, a: str = "old", b: str = "rollout"
 ) -> StalenessShare | None:
@@ -63,7 +101,8 @@ def staleness_share(
     Returns
     -------
     StalenessShare or None
-        None without versions, without tokens at lag 0 or without any behind it.
+        None where the trainer's version is not known, and without tokens at lag 0 or
+        without any behind it.
 
     Examples
     --------
@@ -73,7 +112,7 @@ def staleness_share(
     (0.93, 2113)
     """
     versions = Versions.of(batch)
-    if versions is None:
+    if versions is None or not versions.is_trainer_known:
         return None
     measured = Measured.of(batch, a, b)
     lag, size = versions.lag(), np.abs(measured.diff.astype(np.float64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from rounddiag import Batch
 from rounddiag.checks.advantages import (
+    ADVANTAGES_DIFFER,
     BALANCED,
     EVEN_GROUPS,
     KNOWN_ESTIMATOR,
@@ -20,6 +22,7 @@ from rounddiag.checks.advantages import (
     NO_OUTLIER,
     SHARED_GROUPS,
 )
+from rounddiag.checks.contracts import Contract
 from tests.checks.chats import (
     CLICK,
     NO_TOKEN,
@@ -421,3 +424,28 @@ def test_what_is_missing_is_said() -> None:
     assert came_to(KNOWN_ESTIMATOR, varying) == untestable(
         "advantages differ within samples, as those of GAE do"
     )
+
+
+@pytest.mark.parametrize(
+    "contract",
+    [ADVANTAGES_DIFFER, *(SHARED_GROUPS, KNOWN_ESTIMATOR, EVEN_GROUPS), NO_GRADIENT],
+)
+def test_groups_that_a_loader_guessed_are_not_judged(contract: Contract) -> None:
+    guess = {"group_source": "samples whose prompts have the same tokens"}
+    fields: dict[str, Any] = {"rewards": [1.0, 0.0, 1.0, 1.0, 0.5, 1.0, 0.0]}
+    batch = rows_of([0.0] * 7, **fields, groups="aabbccc", **prompts(*[[1]] * 7))
+    assert came_to(contract, replace(batch, meta=guess)) == untestable(
+        "no groups in the file: those of this batch are samples whose prompts have the"
+        " same tokens"
+    )
+
+
+def test_an_outlier_is_none_by_the_mean_of_a_guessed_group() -> None:
+    fields: dict[str, Any] = {"rewards": [0.0, 1.0, 0.0, 1.0], "groups": "aabb"}
+    batch = rows_of([-1.0, 1.0, -300.0, 300.0], **fields)
+    assert came_to(NO_OUTLIER, batch)[0] == "failed"
+    guess = {"group_source": "samples whose prompts have the same text"}
+    assert came_to(NO_OUTLIER, replace(batch, meta=guess))[0] == "failed"
+    small = rows_of([-1e-3, 1e-3, -1.0, 1.0], **fields)
+    assert came_to(NO_OUTLIER, small)[0] == "failed"
+    assert came_to(NO_OUTLIER, replace(small, meta=guess)) == PASSED

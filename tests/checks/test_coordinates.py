@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from rounddiag import Batch
@@ -122,3 +125,49 @@ def test_points_of_a_batch_of_text_and_recorded_actions_are_read() -> None:
     waits = Batch.from_turns([[("user", "Go.", [shot]), ("assistant", "I wait.")]])
     why = "no round has an action with a point"
     assert came_to(FRAME, waits) == untestable(why)
+
+
+def _screen(width: int, height: int) -> EncodedScreenshot:
+    buffer = io.BytesIO()
+    Image.new("1", (width, height)).save(buffer, format="PNG")
+    return EncodedScreenshot(data=buffer.getvalue())
+
+
+_sizes = st.lists(
+    st.tuples(st.integers(1, 1600), st.integers(1, 1600)), min_size=1, max_size=4
+)
+
+
+@given(st.lists(_sizes, min_size=1, max_size=3), st.data())
+def test_a_point_in_a_picture_that_was_seen_is_in_the_frame(
+    samples: list[list[tuple[int, int]]], data: st.DataObject
+) -> None:
+    """Sizes change within a trajectory, as with zooms, rotations and whole pages."""
+    turns, num_off = [], 0
+    for sizes in samples:
+        rows: list[Any] = [("user", "Go.", [])]
+        for index, size in enumerate(sizes):
+            seen = sizes[: index + 1]
+            width, height = data.draw(st.sampled_from(seen))
+            x, y = data.draw(st.integers(0, width)), data.draw(st.integers(0, height))
+            is_off = data.draw(st.integers(0, 4)) == 0
+            x += is_off * max(width for width, _ in seen) + is_off
+            num_off += is_off
+            rows += [("user", "", [_screen(*size)]), ("assistant", click(x, y))]
+        turns.append(rows)
+    status, detail, _ = came_to(FRAME, Batch.from_turns(turns))
+    number = sum(map(len, samples))
+    if num_off:
+        points = f"{number} point{'s' * (number > 1)}"
+        assert detail.startswith(f"{num_off} of {points} outside of the picture")
+    else:
+        assert status == "passed" or detail.startswith("no point of ")
+
+
+def test_what_may_be_thousandths_is_measured_on_the_picture_of_the_click() -> None:
+    small, large = _screen(800, 900), _screen(1600, 1200)
+    rows = [("user", "Go.", [large]), ("assistant", "I wait.")]
+    rows += [("user", "", [small]), ("assistant", click(700, 20))]
+    assert came_to(FRAME, Batch.from_turns([rows] * 20)) == PASSED
+    rows[2] = ("user", "", [large])
+    assert came_to(FRAME, Batch.from_turns([rows] * 20))[0] == "failed"

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rounddiag.checks.contracts import Contract
 from rounddiag.checks.log_probs import AT_MOST_ZERO, FINITE, MEASURABLE
@@ -90,21 +95,41 @@ def test_a_round_of_nan_alone_is_unknown_and_has_not_failed() -> None:
     )
 
 
-def test_identical_log_probs_measure_nothing() -> None:
-    batch = scored([[-1.0, -2.0]], [[-1.0, -2.0]])
-    assert came_to(MEASURABLE, batch) == (
-        "failed",
-        "`old_log_probs` and `rollout_log_probs` are bit-identical at all 2 generated"
-        " tokens: the trainer took the sampler's numbers (bypass mode)",
-        (),
-    )
-    assert came_to(MEASURABLE, scored([[-1.0, -2.0]], [[-1.0, -2.5]])) == PASSED
+BYPASS = {"rollout_correction": {"bypass_mode": True}}
 
 
-def test_the_reason_of_the_loader_is_reported() -> None:
+@pytest.mark.parametrize(
+    ("meta", "reason"),
+    [
+        ({}, ""),
+        ({"old_log_probs_source": "a pass of its own"}, ""),
+        ({"facts": {"rollout_correction": {"bypass_mode": False}}}, ""),
+        ({"not_measurable": "bit-identical: bypass mode"}, ""),
+        (BYPASS, "the run recorded `rollout_correction.bypass_mode=True`"),
+        ({"facts": BYPASS}, "the run recorded `rollout_correction.bypass_mode=True`"),
+        (
+            {"old_log_probs_source": "copied from the sampler"},
+            "the file says that `old_log_probs` are copied from the sampler",
+        ),
+    ],
+)
+def test_equal_log_probs_are_a_copy_only_where_the_file_says_so(
+    meta: dict[str, Any], reason: str
+) -> None:
+    batch = scored([[-1.0, -2.0, 0.0]], [[-1.0, -2.0, -5.0]], masks=[[1, 1, 0]])
+    batch = replace(batch, meta=meta)
+    copies = "`old_log_probs` are copies of `rollout_log_probs`"
+    expected = ("failed", f"{reason}: {copies}", ()) if reason else PASSED
+    assert came_to(MEASURABLE, batch) == expected
+    other = replace(batch, old_log_probs=batch.log_probs("old") - 0.5)
+    assert came_to(MEASURABLE, other) == PASSED
+
+
+def test_the_reason_of_the_loader_explains_zeros_and_nothing_else() -> None:
     meta = {"not_measurable": "the pass was\nskipped"}
-    batch = scored([[-1.0]], [[-2.0]], meta=meta)
+    batch = scored([[-1.0]], [[0.0]], meta=meta)
     assert came_to(MEASURABLE, batch) == ("failed", r"the pass was\nskipped", ())
+    assert came_to(MEASURABLE, scored([[-1.0]], [[-2.0]], meta=meta)) == PASSED
 
 
 def test_tokens_of_another_block_are_found(device: torch.device) -> None:
@@ -179,22 +204,42 @@ def test_weighted_log_probs_may_be_anything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rollout", "old", "name", "engine"),
+    ("rollout", "old", "reason"),
     [
-        ([-1.0, -2.0, 0.0], [0.0, 0.0, -3.0], "old_log_probs", "training"),
-        ([0.0, 0.0, -3.0], [-1.0, -2.0, 0.0], "rollout_log_probs", "sampling"),
+        ([-1.0, -2.0, 0.0], [0.0, 0.0, 0.0], "old"),
+        ([0.0, 0.0, 0.0], [-1.0, -2.0, -3.0], "rollout"),
+        ([0.0, 0.0, NAN], [0.0, 0.0, 0.0], "rollout"),
     ],
 )
 def test_zeros_of_one_engine_are_not_measurable(
-    rollout: list[float], old: list[float], name: str, engine: str
+    rollout: list[float], old: list[float], reason: str
 ) -> None:
-    """The third token is an observation, where a log-prob changes nothing."""
     batch = scored([rollout], [old], masks=[[1, 1, 0]])
-    reason = (
-        f"`{name}` are 0 at all 2 generated tokens: the {engine} engine did not"
-        " compute them"
+    zeros = f"`{reason}_log_probs` are 0 at all 2 generated tokens"
+    expected = ("failed", f"{zeros}: none was computed, or saved", ())
+    assert came_to(MEASURABLE, batch) == expected
+
+
+@given(
+    rows=st.lists(st.lists(st.booleans(), min_size=1, max_size=9), min_size=1),
+    empty=st.sampled_from([0.0, NAN]),
+)
+def test_a_mask_that_leaves_out_all_that_was_sampled_is_named(
+    rows: list[list[bool]], empty: float
+) -> None:
+    """The sampler has a value where it wrote, so the opposite mask has none."""
+    written = [[*row, False, True] for row in rows]
+    values = [[-1.0 if own else empty for own in row] for row in written]
+    sound = scored(values, [[-1.5] * len(row) for row in written], masks=written)
+    assert came_to(MEASURABLE, sound) == PASSED
+    opposite = [[int(not own) for own in row] for row in written]
+    batch = scored(values, [[-1.5] * len(row) for row in written], masks=opposite)
+    status, detail, _ = came_to(MEASURABLE, batch)
+    ones, zeros = sum(map(sum, opposite)), sum(map(sum, written))
+    assert status == "failed"
+    assert f"at the {ones:,} tokens where it is 1, and {zeros:,} at the {zeros:,}" in (
+        detail
     )
-    assert came_to(MEASURABLE, batch) == ("failed", reason, ())
 
 
 def test_one_value_other_than_0_is_measurable() -> None:

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rounddiag.checks.tokens import IDS, IDS_AS_TEXT, INPUT_IDS, LENGTHS
+from rounddiag.checks.tokens import IDS, IDS_AS_TEXT, IMAGE_TOKENS, INPUT_IDS, LENGTHS
 from tests.checks.chats import (
     CLICK,
     DONE,
     LINE,
+    PAD,
     PASSED,
     START,
     THINK,
@@ -44,7 +47,7 @@ def test_input_ids_are_what_the_loader_saw() -> None:
     assert input_ids_result() == untestable("needs `input_ids`")
 
 
-@pytest.mark.parametrize("contract", [IDS, IDS_AS_TEXT, LENGTHS])
+@pytest.mark.parametrize("contract", [IDS, IDS_AS_TEXT, IMAGE_TOKENS, LENGTHS])
 def test_equal_ids_pass(contract: Any) -> None:
     assert came_to(contract, sampled([THINK, CLICK, DONE], [START])) == PASSED
     assert came_to(contract, chat([[1]], [[1]])) == untestable("needs `rollout_ids`")
@@ -107,3 +110,54 @@ def test_a_tokenizer_that_fails_leaves_the_ids() -> None:
         "1 sample with other ids: sample 0 round 0 position 0, after nothing the"
         " trainer has ⟨13⟩|⟨14⟩|⟨15⟩ and the sampler ⟨12⟩|⟨14⟩|⟨15⟩"
     )
+
+
+_blocks = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from([THINK, CLICK, LINE]), min_size=1),
+        *[st.integers(2, 9)] * 2,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def _with_pictures(blocks: list[tuple[list[int], int, int]], engine: int) -> list[int]:
+    parts = [[*text, *[PAD] * sizes[engine]] for text, *sizes in blocks]
+    return [token for part in parts for token in [*part, DONE]]
+
+
+@given(_blocks, st.booleans())
+def test_ids_that_differ_in_image_tokens_alone_are_no_other_text(
+    blocks: list[tuple[list[int], int, int]], has_tokenizer: bool
+) -> None:
+    own, rollout = (_with_pictures(blocks, engine) for engine in (0, 1))
+    num = own.count(PAD), rollout.count(PAD)
+    tokenizer = Chat() if has_tokenizer else None
+
+    def results(sampler: list[int]) -> list[tuple[str, str, tuple[int, ...]]]:
+        ids = (torch.tensor(sampler), torch.tensor([START]))
+        batch = chat(
+            [own, [START]], [[1] * len(own), [1]], rollout_ids=ids, tokenizer=tokenizer
+        )
+        return [came_to(contract, batch) for contract in (IMAGE_TOKENS, IDS, LENGTHS)]
+
+    images, *others = results(rollout)
+    if num[0] == num[1]:
+        assert images == PASSED  # the same number, elsewhere or nowhere
+    else:
+        assert others == [PASSED, PASSED]
+        assert images == (
+            "failed",
+            "1 sample with another number of image tokens and the same text: sample 0"
+            f" has {num[0]} by the trainer and {num[1]} by the sampler",
+            (0,),
+        )
+    images, other, _ = results([START, *rollout[1:]])  # another text, too
+    assert (images[0], other[0]) == ("passed", "failed")
+
+
+def test_one_text_token_more_is_no_picture() -> None:
+    batch = sampled([THINK, CLICK, CLICK, DONE], [START])
+    assert came_to(IMAGE_TOKENS, batch) == PASSED
+    assert came_to(LENGTHS, batch)[0] == "failed"

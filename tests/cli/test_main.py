@@ -38,7 +38,7 @@ def test_summary_prints_the_rounds(
 ) -> None:
     assert main(["summary", str(file_of_zeros)]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("identical: All 2 tokens have bitwise equal log-probs: ")
+    assert out.startswith("not_measurable: `rollout_log_probs` are 0 at all 2 ")
     assert "\nfailed check (note): the mismatch can be measured: " in out
     assert "\n1 sample, 1 round, 2 generated tokens\n" in out
     assert err == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,24 +49,43 @@ def test_lag_0_is_the_engine_gap_and_a_negative_lag_is_no_staleness() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "meta", "lags"),
+    ("step", "meta", "lags", "is_known"),
     [
-        (None, {}, [0, 2]),  # behind the newest of the batch
-        (6, {}, [-1, 1]),  # the step is among the versions
-        (5, {}, [-2, 0]),
-        (7, {}, [0, 2]),
-        (99, {}, [0, 2]),  # a step that is above all of them, as in verl
-        (1, {}, [0, 2]),  # versions that are not counted as steps are
-        (1, {"trainer_version": 6}, [-1, 1]),
+        (None, {}, [0, 2], False),  # behind the newest of the batch
+        (6, {}, [-1, 1], True),  # the step is among the versions
+        (5, {}, [-2, 0], True),
+        (7, {}, [0, 2], True),
+        (99, {}, [0, 2], False),  # versions that may be counted otherwise
+        (1, {}, [0, 2], False),
+        (1, {"trainer_version": 6}, [-1, 1], True),
+        (99, {"trainer_version": 9}, [2, 4], True),  # all are older
     ],
 )
 def test_what_the_lag_counts_from(
-    step: int | None, meta: dict[str, int], lags: list[int]
+    step: int | None, meta: dict[str, int], lags: list[int], is_known: bool
 ) -> None:
     batch = batch_of([[7, 7, 7], [5, 5, 5]], step=step, meta=meta)
     versions = Versions.of(batch)
     assert versions is not None
     assert np.unique(versions.lag()).tolist() == lags
+    assert versions.is_trainer_known is is_known
+    # What may be stale throughout shows no engine gap.
+    legs = rd.legs(batch, by="lag")["leg"].tolist()
+    assert ("engine gap" in legs) == (is_known and 0 in lags)
+
+
+@pytest.mark.parametrize(("step", "lags"), [(10, [2]), (8, [0]), (7, [0]), (3, None)])
+def test_verl_sends_the_weights_of_a_step_under_its_number(
+    step: int, lags: list[int] | None
+) -> None:
+    columns = {
+        name: np.array([7, 7]) for name in ("min_global_steps", "max_global_steps")
+    }
+    batch = replace(batch_of([[0] * 3] * 2), token_columns={}, sample_columns=columns)
+    versions = Versions.of(replace(batch, step=step))
+    assert versions is not None
+    assert versions.is_trainer_known == (lags is not None)
+    assert np.unique(versions.lag()).tolist() == (lags or [0])
 
 
 def test_each_sample_can_have_a_trainer_of_its_own() -> None:

@@ -67,8 +67,8 @@ def test_a_clustered_error_is_that_of_the_sums_of_clusters() -> None:
     ("old", "rollout", "reason"),
     [
         ([[float("nan")] * 3], [[-1.0] * 3], "None of the 3 generated tokens"),
-        ([[0.0] * 3], [[-1.0, -2.0, -0.5]], "Every `old` log-prob is 0"),
-        ([[-1.0, -2.0, -0.5]], [[0.0] * 3], "Every `rollout` log-prob is 0"),
+        ([[0.0] * 3], [[-1.0, -2.0, -0.5]], "`old_log_probs` are 0 at all 3"),
+        ([[-1.0, -2.0, -0.5]], [[0.0] * 3], "`rollout_log_probs` are 0 at all 3"),
     ],
 )
 def test_what_cannot_be_measured_says_why(

@@ -248,7 +248,7 @@ def test_a_wrong_update_is_shown_where_log_probs_compare_nothing() -> None:
     diagnosis = rd.diagnose(made(parts, advantages=torch.from_numpy(advantages)))
     assert diagnosis.verdict == "not_measurable"
     assert [finding.cause for finding in diagnosis.updates] == ["lost_advantages"]
-    assert diagnosis.text.startswith("Every `old` log-prob is 0")
+    assert diagnosis.text.startswith("`old_log_probs` are 0 at all 2,560")
     assert "The update is wrong: advantages that reach the last round" in diagnosis.text
 
 

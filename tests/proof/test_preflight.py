@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import ChainMap
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -134,6 +135,60 @@ def test_the_command_prints_a_line_a_check(
     saved = rd.load(file)
     assert saved.num_samples == 4
     assert rd.diagnose(saved).verdict == "healthy"
+
+
+@dataclass
+class CachedScores(ModelServer):
+    """A server whose `prompt_logprobs` are 0 where an earlier prompt begins alike."""
+
+    asked: list[list[int]] = field(default_factory=list)
+
+    def _complete(
+        self, ids: list[int], urls: list[str], settings: Any, body: Any
+    ) -> Any:
+        answer = super()._complete(ids, urls, settings, body)
+        read, scores = answer["prompt_token_ids"], answer.get("prompt_logprobs")
+        for known in self.asked if scores else []:
+            for at, (own, other) in enumerate(zip(read, known, strict=False)):
+                if own != other:
+                    break
+                scores[at] = scores[at] and {str(own): {"logprob": 0.0}}
+        self.asked.append(read)
+        return answer
+
+
+@pytest.mark.parametrize("blind", ["", "no_pixels"])
+def test_scores_of_a_cache_do_not_tell_what_a_server_sees(
+    engine: LocalEngine, blind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "rounddiag.proof.preflight.make_episodes",
+        lambda engine, seed: make_episodes(engine, seed)[:2],
+    )
+    with serving(CachedScores(engine=engine, blind=blind)) as server:
+        result = rd.preflight(trainer(), server.url)
+    row = result.frame.set_index("check").loc["images"]
+    assert "does not see them" not in row["why"]
+    if blind:
+        assert row["result"] == "could not be tested"
+    else:
+        assert row["result"] == "passes"
+        assert result.failed == ("prefill",)
+
+
+@pytest.mark.parametrize("names", [("ids",), ("images",), ("ids", "images")])
+def test_what_was_not_tested_is_not_passed(
+    sound: rd.Preflight, names: tuple[str, ...]
+) -> None:
+    frame = sound.frame.copy()
+    frame.loc[frame["check"].isin(names), "result"] = "could not be tested"
+    result = replace(sound, frame=frame)
+    last = str(result).splitlines()[-1]
+    assert last == f"no check fails; {', '.join(names)} could not be tested"
+    assert (result.passed, result.untested, result.failed) == (False, names, ())
+    frame.loc[frame["check"] == "cache", "result"] = "fails"
+    assert str(replace(sound, frame=frame)).splitlines()[-1] == "failed: cache"
+    assert str(sound).splitlines()[-1] == "passed: no check fails"
 
 
 def test_no_server_is_exit_code_two(capsys: pytest.CaptureFixture[str]) -> None:

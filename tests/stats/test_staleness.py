@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rounddiag as rd
-from rounddiag.stats import staleness_share
+from rounddiag.stats import describe_staleness, staleness_share
 
 
 def batch_of(diff: Any, versions: Any, **more: Any) -> rd.Batch:
@@ -48,11 +48,37 @@ def test_the_sample_batch_is_split_as_martingale_splits_it() -> None:
     assert staleness.low < staleness.share < staleness.high
 
 
-@pytest.mark.parametrize("versions", [[[7, 7]], [[6, 5]]])
-def test_without_lag_0_or_without_a_lag_there_is_none(versions: Any) -> None:
-    batch = batch_of([[0.1, 0.2]], versions, meta={"trainer_version": 7})
+@pytest.mark.parametrize(
+    ("versions", "meta", "text"),
+    [
+        ([[7, 7]], {"trainer_version": 7}, ""),
+        (
+            [[6, 5]],
+            {"trainer_version": 7},
+            "2 of 2 tokens are of older weights, 1 to 2 versions behind the trainer's;"
+            " none has lag 0, so the engine gap alone is not known.",
+        ),
+        (
+            [[8, 5]],
+            {"trainer_version": 7},
+            "1 of 2 tokens are of older weights, 2 versions behind the trainer's; none"
+            " has lag 0, so the engine gap alone is not known.",
+        ),
+        (
+            [[6, 5]],
+            {},
+            "The tokens are of weight version 5 to 6, and the trainer's version is not"
+            " in the file: staleness is not known.",
+        ),
+    ],
+)
+def test_nothing_is_split_without_a_lag_of_0(
+    versions: Any, meta: dict[str, int], text: str
+) -> None:
+    batch = batch_of([[0.1, 0.2]], versions, meta=meta)
     assert staleness_share(batch) is None
-    assert staleness_share(rd.load("sample_data/healthy.parquet")) is None
+    assert describe_staleness(batch) == text
+    assert describe_staleness(rd.load("sample_data/healthy.parquet")) == ""
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -62,11 +88,11 @@ def test_against_a_loop_over_tokens(seed: int) -> None:
     diff[rng.random((8, 6)) < 0.1] = np.nan
     versions = rng.integers(3, 8, (8, 6))
     versions[0, :2], diff[0, :2] = (7, 5), (0.1, 0.2)
-    staleness = staleness_share(batch_of(diff, versions, step=9))
+    staleness = staleness_share(batch_of(diff, versions, step=7))
     by_lag: dict[int, list[float]] = {}
     for value, version in zip(diff.ravel(), versions.ravel(), strict=True):
         if np.isfinite(value):
-            lag = int(versions.max()) - int(version)
+            lag = 7 - int(version)
             by_lag.setdefault(lag, []).append(float(abs(value)))
     floor = mean(by_lag.pop(0))
     excess = sum(len(v) * max(mean(v) - floor, 0.0) for v in by_lag.values())

@@ -67,8 +67,8 @@ def identical_log_probs(view: View) -> Evidence | None:
         ),
         measures=(Measure(name="equal rows", value=float(rows.sum()), unit="samples"),),
         next_step=(
-            "Look for a bypass that sets old to rollout (verl: "
-            "`rollout_correction.bypass_mode`), and log both columns."
+            "If the trainer makes no pass of its own (verl: "
+            "`rollout_correction.bypass_mode`), let it make one to compare the engines."
         ),
     )
 

@@ -23,7 +23,6 @@ from rounddiag.checks.rows import find_copies
 from rounddiag.columns.column import scatter_with_missing
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
-from rounddiag.loaders.field_batch import not_measurable
 
 
 def _without_copies(parts: Sequence[Batch]) -> list[Batch]:
@@ -137,7 +136,7 @@ def _join_arrays(arrays: list[Array]) -> Array:
 
 # Entries of `meta` with rules of their own for merging.
 _COUNTS = ("num_dropped_rows", "num_dropped_copies", "num_unread_blocks")
-_SPECIAL = {"left_out", "not_measurable", "source", *_COUNTS}
+_SPECIAL = {"left_out", "source", *_COUNTS}
 
 
 def _sources(parts: Sequence[Batch]) -> list[str]:
@@ -216,7 +215,7 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
             [part.sample_columns for part in parts], [*map(len, parts)]
         ),
         round_columns=_round_columns(parts),
-        meta={**_merged_meta(all_parts, num_copies, lost), **not_measurable(tokens)},
+        meta=_merged_meta(all_parts, num_copies, lost),
     )
 
 

@@ -19,7 +19,6 @@ from rounddiag.batch.picture_places import with_image_rounds
 from rounddiag.batch.trajectories import round_ids_with_breaks
 from rounddiag.checks.rounds import find_holes
 from rounddiag.errors import LoadError
-from rounddiag.loaders.field_batch import not_measurable
 from rounddiag.text.chat_template import decode_qwen, written_tokens
 from rounddiag.vision import PatchScreenshot, Screenshot
 from rounddiag.wording import pluralize
@@ -124,9 +123,7 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
             row.mul_(torch.from_numpy(written))
     elif any(shot.position is not None for row in batch.images or () for shot in row):
         mask, source = _without_images(batch), "attention_mask without image tokens"
-    meta = {k: v for k, v in batch.meta.items() if k != "not_measurable"}
-    parts = {**batch.per_token, "response_mask": mask}
-    meta |= {"mask_source": source, "rounds": rounds, **not_measurable(parts)}
+    meta = {**batch.meta, "mask_source": source, "rounds": rounds}
     return with_image_rounds(replace(batch, response_mask=mask, meta=meta))
 
 

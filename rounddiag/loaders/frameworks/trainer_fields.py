@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rounddiag.batch import Batch
 from rounddiag.columns.sources import row_list
+from rounddiag.core.versions import TRAINER
 from rounddiag.loaders.field_reader import FieldReader, divide_sequences, mask_end
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.source import Source
@@ -40,7 +41,7 @@ def trainer_reader(mask_source: str, to_verl: ToVerl) -> Callable[[Any, Source],
         table = table.convert(lambda fields: to_verl(fields, source.path))
         table = replace(
             table,
-            info={**table.info, "old_log_probs_source": "a pass of its own"},
+            info={"old_log_probs_source": "a pass of its own", **table.info},
             facts={"mask_source": mask_source},
         )
         return batch_from_table(table.with_prompt_groups(), source)
@@ -153,12 +154,20 @@ def areal_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Te
     )
 
 
+def _read_areal(root: Table | Mapping[Any, object], source: Source) -> Batch:
+    """Read a step: AReaL's weights have version s + 1 after the update of step s."""
+    batch = trainer_reader("loss_mask", areal_fields)(root, source)
+    if batch.step is None:
+        return batch
+    return replace(batch, meta={TRAINER: batch.step, **batch.meta})
+
+
 AREAL = Format(
     name="the fields of a rollout batch",
     framework="AReaL",
     files=("*.pt",),
     keys=("input_ids", "loss_mask", "logprobs"),
-    read=trainer_reader("loss_mask", areal_fields),
+    read=_read_areal,
     verified="written by the recipe's lines with AReaL 1.0.4's RTensor, on trajectories"
     " made by hand",
 )

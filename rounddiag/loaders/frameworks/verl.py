@@ -69,7 +69,7 @@ def read_data_proto(node: Node, source: Source) -> Batch:
         case (tensors, dict(others), *remote, dict(info)) if len(remote) <= 1:
             fields = _batch_fields(tensors)
             columns = {str(k): column_values(v) for k, v in others.items()}
-            table = table_of(fields, columns=columns, info={**info, **OWN_PASS})
+            table = table_of(fields, columns=columns, info={**OWN_PASS, **info})
             if remote:
                 _check_local(fields, source)
                 return batch_from_table(_roll_table(table, source), source)
@@ -198,7 +198,7 @@ def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     facts = {
         k: v for k, v in payload.items() if k not in {"tensordict", "tags", "keys"}
     }
-    info = {**extra, **facts, **OWN_PASS}
+    info = {**OWN_PASS, **extra, **facts}
     info.pop("extra_info", None)
     batch = batch_from_table(table_of(fields, columns=columns, info=info), source)
     return _by_session(without_padding_rows(batch))

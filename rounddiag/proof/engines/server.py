@@ -129,7 +129,9 @@ class ServerEngine:
             self.host.refuse(
                 "the same log-probs for the same ids, from beginning to end",
                 f"a mean difference of {apart:.3g} nat",
-                "Its weights changed: use a server that no trainer updates.",
+                "What it answers depends on what was asked before, as with a prefix"
+                " cache, or its weights changed. Start it without prefix caching, and"
+                " use one that no trainer updates.",
             )
 
     def _ask(self, request: Request, samples: Samples) -> Array:

@@ -266,13 +266,6 @@ def test_another_tokenizer_in_one_file_leaves_none() -> None:
     assert concatenate([*parts, small(tokenizer="b")]).tokenizer is None
 
 
-def test_only_a_batch_without_any_difference_is_not_measurable() -> None:
-    same = padded([[1]], [[-1.0]], [[-1.0]], meta={"not_measurable": "old"})
-
-    assert "2 generated tokens" in concatenate([same, same]).meta["not_measurable"]
-    assert "not_measurable" not in concatenate([same, small()]).meta
-
-
 @given(masks(), st.integers(0, 5), st.integers(0, 2**32))
 def test_the_parts_of_a_batch_make_the_batch(
     mask: list[list[int]], cut: int, seed: int

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rounddiag import Batch, check, plot_rounds, round_frame
+from rounddiag import check, plot_rounds, round_frame
 from rounddiag.loaders import load, save
 from rounddiag.text.chat_template import decode_qwen, written_tokens
 from rounddiag.vision import PatchScreenshot
@@ -172,13 +172,3 @@ def test_a_file_with_a_mask_keeps_it() -> None:
     assert batch.rounds.num_tokens.tolist() == [2, 2]
     assert batch.meta["mask_source"] == "response_mask"
     assert "rounds" not in batch.meta
-
-
-def test_numbers_that_are_not_measurable_are_judged_by_the_new_mask() -> None:
-    zeros = torch.zeros(2, WIDTH)
-    old = zeros.clone()
-    old[0, 5] = -3.0  # at a token of the tool
-    batch = load(fields(old_log_probs=old))
-
-    assert isinstance(batch, Batch)
-    assert batch.meta["not_measurable"].startswith("`old_log_probs` and")

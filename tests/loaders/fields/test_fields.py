@@ -163,19 +163,6 @@ def test_only_plain_columns_are_kept() -> None:
     assert batch.sample_columns["turns"].dtype == np.int32
 
 
-def test_identical_log_probs_are_not_measurable() -> None:
-    fields = small_batch()
-    # Observations differ, as they do in verl: they are no evidence.
-    same = fields["rollout_log_probs"] - 5 * (1 - fields["response_mask"])
-    batch = built(old_log_probs=same)
-
-    assert batch.meta["not_measurable"] == (
-        "`old_log_probs` and `rollout_log_probs` are bit-identical at all 4 generated"
-        " tokens: the trainer took the sampler's numbers (bypass mode)"
-    )
-    assert "not_measurable" not in built().meta
-
-
 def test_the_step_and_the_sampling_come_from_the_info() -> None:
     info = {"temperature": 0.7, "top_k": -1, "global_steps": 12, "timing": {"gen": 1.0}}
     batch = batch_from_fields(small_batch(), source="memory", info=info)

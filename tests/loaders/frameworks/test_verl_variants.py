@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+import rounddiag as rd
 from rounddiag.capture import save_batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
@@ -168,9 +169,8 @@ def test_old_log_probs_that_roll_left_at_zero_are_not_measurable(
 
     batch = load(path)
 
-    assert batch.meta["not_measurable"] == (
-        "`old_log_probs` are 0 at all 4 generated tokens: the training engine did not"
-        " compute them"
+    assert rd.diagnose(batch).reason == (
+        "`old_log_probs` are 0 at all 4 generated tokens: none was computed, or saved"
     )
 
 
