@@ -26,18 +26,29 @@ def read() -> dict[str, Description]:
 
 
 def write(answers: Mapping[str, Description]) -> None:
-    """Write a line per answer, sorted by case; equal answers once."""
+    """Write a line per answer and figure, sorted by case; equal answers once."""
     names: dict[str, str] = {}
     cases = []
     for name, answer in sorted(answers.items()):
         text = ",\n".join(
-            f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+            f"  {json.dumps(key)}: {_lines(value) if key == 'figures' else _line(value)}"
             for key, value in answer.items()
         )
         first = names.setdefault(text, name)
         body = f"{{\n{text}\n }}" if first == name else json.dumps(_SAME + first)
         cases.append(f" {json.dumps(name)}: {body}")
     FILE.write_text("{\n" + ",\n".join(cases) + "\n}\n", encoding="utf-8")
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _lines(value: Any) -> str:
+    if not isinstance(value, dict):
+        return _line(value)
+    lines = (f"   {_line(key)}: {_line(figure)}" for key, figure in value.items())
+    return "{\n" + ",\n".join(lines) + "\n  }"
 
 
 def differences(before: Any, now: Any, place: str = "") -> Iterator[str]:
