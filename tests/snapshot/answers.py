@@ -31,12 +31,12 @@ def write(answers: Mapping[str, Description]) -> None:
     cases = []
     for name, answer in sorted(answers.items()):
         text = ",\n".join(
-            f"  {json.dumps(key)}: {_lines(value) if key == 'figures' else _line(value)}"
+            f"  {_line(key)}: {(_lines if key == 'figures' else _line)(value)}"
             for key, value in answer.items()
         )
         first = names.setdefault(text, name)
-        body = f"{{\n{text}\n }}" if first == name else json.dumps(_SAME + first)
-        cases.append(f" {json.dumps(name)}: {body}")
+        body = f"{{\n{text}\n }}" if first == name else _line(_SAME + first)
+        cases.append(f" {_line(name)}: {body}")
     FILE.write_text("{\n" + ",\n".join(cases) + "\n}\n", encoding="utf-8")
 
 
