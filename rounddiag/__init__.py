@@ -9,7 +9,7 @@ later ones:
 >>> tokens = rd.token_frame(batch)                        # core: Batch -> DataFrame
 >>> summary = rd.round_summary(tokens)                    # stats: one row per round
 >>> diagnosis = rd.diagnose(batch)                        # findings: noise or a bug
->>> figure = rd.plot_rounds(batch)                        # figures: plotly
+>>> figure = rd.plot_rounds(batch, onset=diagnosis.onset) # figures: plotly
 >>> text = rd.token_text(batch, sample=0)                 # the text, coloured
 
 Public names, in the order of work:

@@ -122,11 +122,11 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:  # noqa: ANN401 
 
     Examples
     --------
-    >>> import_extra("no_such_package", "query", "for queries")
+    >>> import_extra("no_such_package", "ray", "for work")
     Traceback (most recent call last):
     ...
-    rounddiag.errors.RounddiagError: expected the package no_such_package, for queries;\
- found none. Run `pip install 'rounddiag[query]'`.
+    rounddiag.errors.RounddiagError: expected the package no_such_package, for work;\
+ found none. Run `pip install 'rounddiag[ray]'`.
     """
     try:
         return import_module(module)

@@ -34,7 +34,7 @@ from rounddiag.figures._parts.round_layers import (
     add_survivors,
     explain_rounds,
 )
-from rounddiag.findings import Onset, diagnose
+from rounddiag.findings.onset import Onset
 from rounddiag.schema import ROUND, SUMMARY, mean_column
 from rounddiag.stats import round_summary, survivors
 from rounddiag.stats.inputs import Data
@@ -188,10 +188,9 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     last_aligned : bool
         Count rounds from the end of each sample: the last one is -1.
     onset : Onset or False, optional
-        The round from which on the batch differs, which is marked: by default that of
-        `rounddiag.diagnose(batch)`, for a batch or its file and the default `metric`,
-        `weight`, `by` and `last_aligned`. False marks none. Where rounds are counted
-        from the end, none is marked.
+        The round from which on the batch differs, which is marked:
+        `rounddiag.diagnose(batch).onset`. None is marked where it is left out, and
+        where rounds are counted from the end.
     layers : mapping, optional
         Which parts are drawn:
 
@@ -213,11 +212,9 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     choice of samples explains. Check the bars before you trust a rise at the end: few
     samples get that far, and they may differ from the others in all rounds. The dashed
     line shows whether they do: if it rises as the points do, the rise comes from which
-    samples are left; if it stays level, the rise is real. A round is marked only
-    where the verdict has an onset: the batch differs from there on. To find it takes
-    0.3 to 2 s for 300,000 tokens, once for a batch. A hollow point has fewer than 10
-    samples, and is never marked. Of more than 2,000 rounds, evenly spaced ones and the
-    onset are drawn.
+    samples are left; if it stays level, the rise is real. A hollow point has fewer
+    than 10 samples, and is never marked. Of more than 2,000 rounds, evenly spaced ones
+    and the onset are drawn.
 
     Quantiles show what the mean consists of. If all bars rise together, every token is
     a little off (noise, another precision or temperature); where the median stays and
@@ -248,8 +245,6 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         return empty_figure(title, NO_TOKENS, inputs.theme)
     num_rounds = int(summary["round"].max() - min(summary["round"].min(), 0)) + 1
     onset = None if last_aligned else onset
-    if onset is None and options.is_usual and num_rounds > 1:
-        onset = _diagnosed_onset(inputs.data)
     drawn_rows, note = thin_rounds(summary, onset.round if onset else ())
     scene = RoundScene(
         lines=split_by_column(drawn_rows, by, inputs.theme),
@@ -286,12 +281,6 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         counts = summary.groupby("round")[[*COUNT_PANELS.values()]].sum()
         set_panels(figure, counts, SUMMARY, inputs.pair, inputs.theme)
     return figure
-
-
-def _diagnosed_onset(data: Measured) -> Onset | None:
-    if data.batch is None:
-        return None
-    return diagnose(data.batch, a=data.pair.a, b=data.pair.b).onset
 
 
 def _add_layers(

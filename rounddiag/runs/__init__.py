@@ -10,7 +10,6 @@
 `growth`              whether the mismatch follows the updates, or the recorded lag
 `serial_correlation`  the correlation of the means of neighbouring steps
 `diagnosis`           a verdict per step, and what changed between steps
-`sql`                 `Run.query`: DuckDB over the step files
 `ingestion`           `ingest`: files of a framework become step files
 `engines`             one function over many files: in this process, or on Ray
 ====================  ==============================================================

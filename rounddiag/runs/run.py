@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from threading import RLock
+from typing import NoReturn
 from urllib.parse import quote
 
 import pandas as pd
@@ -16,7 +17,7 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.batch.html import table
 from rounddiag.core.scores import tag_as
-from rounddiag.errors import LoadError
+from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.loaders.assembly.join_hint import check_order
 from rounddiag.loaders.parquet.reader import load_sample, require_sample
@@ -34,7 +35,6 @@ from rounddiag.runs.engines import RunEngine, check_engine
 from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.growth import describe_growth
 from rounddiag.runs.index import Index
-from rounddiag.runs.sql import run_query
 from rounddiag.runs.step_tables import load_step, measure_legs, measure_step, step_frame
 from rounddiag.schema import RUN, Pair, metric_name
 from rounddiag.text.tokenizers import decoder
@@ -321,63 +321,13 @@ class Run:
         """
         return find_events(self.step_summary())
 
-    def query(self, sql: str, *, time_limit: float = 60.0) -> pd.DataFrame:
-        """Return the result of a query in SQL over the step files, by DuckDB.
-
-        It reads and changes nothing. Steps whose files cannot be read are left out, as
-        in `summary`. DuckDB is the extra `query`.
-
-        ===========  ================================================================
-        view         one row per
-        ===========  ================================================================
-        `tokens`     generated token: `step, sample, round, token, position,
-                     rollout_log_prob, old_log_prob, diff`
-        `rounds`     round of a sample: `step, sample, round, start, num_tokens,
-                     mean_abs_diff, mean_diff, max_abs_diff`
-        `samples`    sample: `step, sample, sample_id, group_id, reward,
-                     num_positions, num_tokens`, as far as the files have them
-        `steps`      step: as `step_summary`
-        `rows`       sample: all columns of the files
-        ===========  ================================================================
-
-        Parameters
-        ----------
-        sql : str
-            One SELECT statement. Name the steps that you need in WHERE: other files
-            are then not read.
-        time_limit : float
-            How many seconds it may take.
-
-        Examples
-        --------
-        >>> import rounddiag as rd
-        >>> run = rd.open_run("sample_data/healthy.parquet")
-        >>> run.query("SELECT count(*) AS num_tokens FROM tokens")
-           num_tokens
-        0        4143
-        """
-        if self._folder.is_raw:
-            raise LoadError.build(
-                file=self.path,
-                expected="step files, to query them",
-                found="files of a framework",
-                advice="Convert them with `rounddiag.ingest(path, folder)`.",
-            )
-        if self._folder.joining:
-            raise LoadError.build(
-                file=self.path,
-                key="sample_by",
-                expected="step files whose rows are samples, to query them",
-                found="rows to join",
-                advice="Join them with `rounddiag.ingest(path, folder, sample_by=...)`"
-                " and query that folder.",
-            )
-        table = self.step_summary()
-        failed = self.failed
-        steps = [f for step, f in self._files.items() if step not in failed]
-        if not steps:
-            raise LoadError(next(iter(failed.values())))
-        return run_query(sql, self._folder, steps, table, time_limit)
+    def query(self, *_: object) -> NoReturn:
+        """Raise: DuckDB reads the step files as they are."""
+        raise RounddiagError.build(
+            expected="a method of this version",
+            found="`Run.query`, which 0.3.0 removed",
+            advice="`rounddiag recipe sql` has the lines that query the files.",
+        )
 
     def breaks(self, *, metric: str = "abs_diff") -> list[Break]:
         """Return the steps at which rounds change together: `changes`, joined."""

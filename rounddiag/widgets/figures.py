@@ -268,8 +268,7 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         filtered.data if by is None else filtered.summary_by_group(state.metric),
         metric=state.metric,
         by=by,
-        onset=(diagnosis and filtered.is_all and by is None and diagnosis.onset)
-        or False,
+        onset=diagnosis.onset if diagnosis and filtered.is_all and by is None else None,
         layers=layers,
         theme=theme,
     )

@@ -17,7 +17,7 @@ def test_without_a_name_it_lists_them(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[0] == "verl                  verl 0.9.1, both trainers"
     assert "areal                 AReaL 1.0.4" in lines
     assert "rllm                  rLLM, unverified" in lines
-    assert len(lines) == len(read_recipes()) == 24
+    assert len(lines) == len(read_recipes()) == 25
 
 
 def test_a_recipe_is_printed_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:

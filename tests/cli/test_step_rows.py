@@ -182,8 +182,6 @@ def test_tables_of_a_run_are_of_joined_rows_and_have_an_index_of_their_own(
     assert joined.step_summary()["num_samples"].tolist() == [2, 2]
     assert joined.sample(1, 0).num_rounds == 2
     assert "rounds" not in joined.batch(1).meta
-    with pytest.raises(RounddiagError, match="ingest"):
-        joined.query("SELECT * FROM rows")
 
 
 def test_rows_that_were_ingested_unjoined_have_known_rounds_once_joined(

@@ -148,20 +148,19 @@ def test_an_onset_that_is_given_is_marked(
 @pytest.mark.parametrize("make", [str, rd.load], ids=["path", "batch"])
 def test_a_batch_is_marked_where_its_verdict_says(make: Any) -> None:
     data = make("sample_data/image_window.parquet")
-    figure = plot_rounds(data)
     onset = rd.diagnose(data).onset
+    figure = plot_rounds(data, onset=onset)
     assert onset is not None
     assert f"onset: round {onset.round} " in without_tags(words(figure))
     assert [line.x0 for line in shapes(figure)] == [onset.round]
     unmarked = [
+        plot_rounds(data),
         plot_rounds(data, onset=False),
-        plot_rounds(data, metric="k3"),
-        plot_rounds(data, by="status"),
-        plot_rounds(round_summary(data)),
     ]
     assert [shapes(figure) for figure in unmarked] == [[]] * len(unmarked)
 
 
 def test_a_sound_batch_has_no_mark() -> None:
-    figure = plot_rounds("sample_data/healthy.parquet")
+    path = "sample_data/healthy.parquet"
+    figure = plot_rounds(path, onset=rd.diagnose(path).onset)
     assert (shapes(figure), len({*figure.data[1].marker.line.color})) == ([], 1)

@@ -219,7 +219,6 @@ def use_run(random: Random, run: rd.Run) -> None:
         run.step_summary,
         run.changes,
         partial(run.diagnose, run.steps[:2]),
-        partial(run.query, "SELECT count(*) FROM tokens"),
         lambda: run.batch(run.steps[0]),
         lambda: run.sample(run.steps[-1], 0),
         run.refresh,

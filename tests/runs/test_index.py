@@ -564,10 +564,6 @@ def test_broken_files_at_both_ends_leave_the_others(tmp_path: Path) -> None:
     # No further warning for the same files.
     assert run.step_summary()["step"].tolist() == [2, 3]
     assert run.kind == ("dense", False)
-    found = run.query(
-        "SELECT step, count(*) AS n FROM samples GROUP BY step ORDER BY 1"
-    )
-    assert found.to_numpy().tolist() == [[2, 3], [3, 3]]
     assert len(rd.plot_run(run).data) > 0
     assert rd.explore(run).state["step"] == 3
 
@@ -593,6 +589,5 @@ def test_steps_without_tokens_have_tables_without_rows(tmp_path: Path) -> None:
     assert (len(summary), len(run.changes()), run.breaks()) == (0, 0, [])
     assert run.summary(metric="k3").dtypes.equals(summary.dtypes)
     assert run.step_summary()["num_tokens"].tolist() == [0]
-    assert run.query("SELECT num_tokens FROM steps")["num_tokens"].tolist() == [0]
     assert str(run.diagnose()).startswith("not_measurable at step 0")
     rd.plot_run(run)
