@@ -371,8 +371,8 @@ def _advise_on_level(diagnosis: Diagnosis) -> str:
         text += f" The 95 % interval of the mean is {interval}."
     if usual.is_drift:
         text += (
-            " Before the first update both are of one engine: a difference may then come"
-            " of the shape of its batches (micro-batches, packing)."
+            " Before the first update both are of one engine: a difference may then be"
+            " that of the shape of its batches (micro-batches, packing)."
         )
     if _verdict_on_level(diagnosis) == "healthy":
         return f"{text} {_describe_checks(diagnosis)}"
