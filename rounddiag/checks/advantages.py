@@ -36,7 +36,6 @@ _UPDATE = partial(Contract, kind="update")
 
 
 def _trained(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the tokens that an update uses, and their advantages."""
     require_tokens(batch)
     if batch.advantages is None:
         raise UntestableError(field="advantages")
@@ -292,7 +291,6 @@ def _guess(batch: Batch) -> UntestableError:
 
 
 def _estimated(batch: Batch) -> tuple[GroupedSamples, EstimatorMatch | None]:
-    """Return samples of one advantage each, and the estimator that gives these."""
     for field in ("advantages", "rewards"):
         if getattr(batch, field) is None:
             raise UntestableError(field=field)

@@ -81,7 +81,6 @@ def _as_input_ids(batch: Batch) -> Fault | None:
 
 
 def _pairs(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the trainer's and the sampler's response ids of each sample."""
     if batch.rollout_ids is None:
         raise UntestableError(field="rollout_ids")
     ids = batch.require_ids()
@@ -185,7 +184,6 @@ def _first_difference(own: Tensor, rollout: Tensor) -> int | None:
 def _describe(
     own: Tensor, rollout: Tensor, position: int, tokenizer: object | None
 ) -> str:
-    """Describe the tokens at a difference, with | between tokens."""
     first, stop = max(position - _CONTEXT, 0), position + _CONTEXT
     parts = (own[first:position], own[position:stop], rollout[position:stop])
     before, trainer, sampler = (_text(ids.tolist(), tokenizer) for ids in parts)

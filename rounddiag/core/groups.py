@@ -158,7 +158,6 @@ def groups(batch: Batch, *, by: Literal["group", "num_rows"] = "group") -> pd.Da
 
 
 def _trajectories(batch: Batch) -> pd.DataFrame:
-    """Return a row per trajectory: rows, tokens, reward, and weights in two losses."""
     import pandas as pd
 
     samples = GroupedSamples.of(batch)
@@ -267,7 +266,6 @@ def trajectory_numbers(columns: Mapping[str, ArrayLike], group: Array) -> Array:
 
 
 def _advantages(batch: Batch) -> dict[str, Array]:
-    """Return the number of trained tokens of each sample, and their advantages."""
     rounds = batch.rounds
     owner, num = rounds.sample.cpu().numpy(), rounds.num_tokens.cpu().numpy()
     num_tokens = np.bincount(owner, num, len(batch)).astype(np.int64)
