@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
 SampleIndex: TypeAlias = int | slice | Sequence[int] | Array | Tensor
+REWARD_SCALE = "reward_scale"  # an entry of `meta`
 PAIR = ("rollout_log_probs", "old_log_probs")
 _INTEGERS = (
     *("response_ids", "response_mask", "loss_mask", "round_ids", "prompt_ids"),
@@ -281,8 +282,26 @@ def select(batch: AnyBatch, rows: Tensor) -> AnyBatch:
         contexts=batch.contexts and batch.contexts.select(rows.numpy()),
         sample_columns=_sample_columns(batch, rows.numpy()),
         round_columns=_round_columns(batch.round_columns, rows.numpy()),
-        meta={name: value for name, value in batch.meta.items() if name != "checks"},
+        meta={
+            **({} if batch.rewards is None else {REWARD_SCALE: reward_scale(batch)}),
+            **{name: value for name, value in batch.meta.items() if name != "checks"},
+        },
     )
+
+
+def reward_scale(batch: Batch) -> list[float]:
+    """Return the rewards of failure and success: those that a batch states, or has.
+
+    Empty where other rewards than 0 and 1, or than -1 and 1, are in the batch that this
+    one was selected from.
+    """
+    stated = batch.meta.get(REWARD_SCALE)
+    if isinstance(stated, list | tuple):
+        return [*stated]
+    rewards = torch.tensor([]) if batch.rewards is None else batch.rewards.double()
+    present = {*rewards[rewards.isfinite()].tolist()}
+    scales = ([0.0, 1.0], [-1.0, 1.0])
+    return next((scale for scale in scales if present and present <= {*scale}), [])
 
 
 def map_positions(

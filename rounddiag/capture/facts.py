@@ -43,6 +43,7 @@ _VERL = {
     "prefix_caching": (f"{_ROLLOUT}.enable_prefix_caching",),
     "chunked_prefill": (f"{_ROLLOUT}.enable_chunked_prefill",),
     "calculate_log_probs": (f"{_ROLLOUT}.calculate_log_probs",),
+    "loss_agg_mode": (f"{_ACTOR}.loss_agg_mode",),
     "training_engine": (f"{_ACTOR}.strategy",),
     "training_dtype": (f"{_ACTOR}.fsdp_config.dtype", f"{_ACTOR}.megatron.dtype"),
     "training_parameter_dtype": (f"{_ACTOR}.fsdp_config.model_dtype",),

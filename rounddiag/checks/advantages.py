@@ -36,7 +36,6 @@ _UPDATE = partial(Contract, kind="update")
 
 
 def _trained(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the tokens that an update uses, and their advantages."""
     require_tokens(batch)
     if batch.advantages is None:
         raise UntestableError(field="advantages")
@@ -95,8 +94,7 @@ def _all_zero(batch: Batch) -> Fault | None:
             why=f"`advantages` are 0 at all {pluralize(len(advantages), 'token')};"
             " `rewards` would say whether that is right",
         )
-    if _is_guessed(batch):
-        raise _guess(batch)
+    _refuse_guessed_groups(batch)
     rewards = batch.rewards.double().cpu().numpy()
     groups = np.array(batch.group_ids or [""] * batch.num_samples)
     differing = [
@@ -153,7 +151,7 @@ def _outliers(batch: Batch) -> Fault | None:
         return None
     rest, far = order[: gaps[-1] + 1], np.sort(order[gaps[-1] + 1 :])
     num, ratio = len(batch), size[far].min() / size[rest].max()
-    if np.isnan(samples.reward).any() or _is_guessed(batch):
+    if np.isnan(samples.reward).any() or "group_source" in batch.meta:
         is_explained = size[far].min() <= (num - 1) / np.sqrt(num)
     else:
         away = _deviations(samples)
@@ -275,24 +273,18 @@ def _grouped(batch: Batch) -> GroupedSamples:
     require_tokens(batch)
     if batch.group_ids is None:
         raise UntestableError(field="group_ids")
-    if _is_guessed(batch):
-        raise _guess(batch)
+    _refuse_guessed_groups(batch)
     return GroupedSamples.of(batch)
 
 
-def _is_guessed(batch: Batch) -> bool:
-    """Return whether a loader made the groups: two tasks can have one instruction."""
-    return "group_source" in batch.meta
-
-
-def _guess(batch: Batch) -> UntestableError:
-    source = batch.meta["group_source"]
-    why = f"no groups in the file: those of this batch are {source}"
-    return UntestableError(field="group_ids", why=why)
+def _refuse_guessed_groups(batch: Batch) -> None:
+    """Raise if a loader made the groups: two tasks can have the same instruction."""
+    if source := batch.meta.get("group_source"):
+        why = f"no groups in the file: those of this batch are {source}"
+        raise UntestableError(field="group_ids", why=why)
 
 
 def _estimated(batch: Batch) -> tuple[GroupedSamples, EstimatorMatch | None]:
-    """Return samples of one advantage each, and the estimator that gives these."""
     for field in ("advantages", "rewards"):
         if getattr(batch, field) is None:
             raise UntestableError(field=field)

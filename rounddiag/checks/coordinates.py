@@ -97,7 +97,6 @@ def _wrong_frame(batch: Batch) -> Fault | None:
 
 
 def _outside(clicks: Sequence[_Click]) -> Fault | None:
-    """Compare the points with the pictures that they can be about."""
     limits = [_SIZES.get(click.frame) or click.picture() for click in clicks]
     pairs = zip(clicks, limits, strict=True)
     known = [(click, limit) for click, limit in pairs if limit]
@@ -133,7 +132,6 @@ def _outside(clicks: Sequence[_Click]) -> Fault | None:
 
 
 def _implied(clicks: Sequence[_Click], frame: str) -> str:
-    """Return the first other frame that all points are inside of."""
     for name in ("unit", "thousand", "resized"):
         sizes = [_SIZES.get(name) or click.picture() for click in clicks]
         fits = (name, frame) != ("resized", "original") and all(
@@ -146,7 +144,6 @@ def _implied(clicks: Sequence[_Click], frame: str) -> str:
 
 
 def _clicks(batch: Batch, pictures: Sequence[Sequence[Screenshot]]) -> Iterator[_Click]:
-    """Yield the points of actions, each with the pictures before it."""
     rounds = batch.rounds
     every = -(-len(rounds) // _ROUNDS)
     stops = (rounds.start + rounds.num_tokens)[::every].tolist()
@@ -174,7 +171,6 @@ def _clicks(batch: Batch, pictures: Sequence[Sequence[Screenshot]]) -> Iterator[
 
 
 def _texts(batch: Batch, starts: list[int], stops: list[int]) -> list[str]:
-    """Return the texts of stretches of the flat fields, without special tokens."""
     limits = np.cumsum([0, *map(sub, stops, starts)])
     if batch.pieces is not None:
         spans = span_texts(batch, np.array(starts), np.diff(limits))
@@ -187,7 +183,6 @@ def _texts(batch: Batch, starts: list[int], stops: list[int]) -> list[str]:
 
 
 def _recorded(batch: Batch) -> dict[tuple[int, int], str]:
-    """Return the actions that the file recorded, by sample and round."""
     names = ("sample", "round", "action")
     if not {*names} <= batch.round_columns.keys():
         return {}

@@ -271,7 +271,6 @@ def find_estimator(
 def _slips(
     rewards: Rewards, num_rows: Array
 ) -> Iterator[tuple[AdvantageEstimator, str, Estimate]]:
-    """Yield what estimators give after each known slip."""
     total, num = int(num_rows.sum()), len(num_rows)
     if total > num:
         slip = f"with statistics over {total:,} rows, not {num:,} trajectories"

@@ -120,7 +120,6 @@ def _chance_of_far(
 
 
 def _num_pairs(first: Array, second: Array) -> int:
-    """Return how many different pairs of values there are."""
     return len(np.unique(np.stack([first, second]), axis=1).T)
 
 

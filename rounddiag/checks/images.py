@@ -57,7 +57,6 @@ def image_token(batch: Batch) -> int:
 
 
 def _pictures_in_ids(batch: Batch) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the number of image tokens and the start of each picture, by sample."""
     if batch.images is None or batch.prompt_ids is None:
         return [], []
     sizes = [
@@ -285,7 +284,6 @@ def _wrong_positions(batch: Batch) -> Fault | None:
 
 
 def _differences(batch: Batch) -> Iterator[tuple[int, str]]:
-    """Yield the difference in each sample whose positions can be computed."""
     _position_ids(batch)
     prompt_lengths(batch)
     for sample, pictures in enumerate(_pictures(batch)):
@@ -294,7 +292,6 @@ def _differences(batch: Batch) -> Iterator[tuple[int, str]]:
 
 
 def _difference_in(batch: Batch, sample: int, pictures: Sequence[_Picture]) -> str:
-    """Describe the first position that differs in a chain of a sample."""
     sequence = SampleSequence(batch, sample)
     parts = sequence.position_ids()
     if parts is None:

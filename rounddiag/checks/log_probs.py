@@ -72,7 +72,6 @@ def _is_computed(values: Tensor) -> Tensor:
 
 
 def _any_where(mask: Tensor, condition: Callable[..., Tensor], *fields: Tensor) -> bool:
-    """Return whether a condition holds at any generated token."""
     return next(blocks_where(mask, condition, *fields), None) is not None
 
 
@@ -90,7 +89,6 @@ def _pair_log_probs(batch: Batch) -> dict[str, Tensor]:
 
 
 def _log_probs(batch: Batch) -> dict[str, Tensor]:
-    """Return both engines' log-probs and all scores that are log-probs."""
     others = {k: v for k, v in batch.scores.items() if k not in _WEIGHTED}
     return {**_pair_log_probs(batch), **others}
 
@@ -144,7 +142,6 @@ def _not_finite(batch: Batch) -> Fault | None:
 def _in_lost_rounds(
     batch: Batch, indices: Tensor, values: Tensor
 ) -> tuple[Tensor, int]:
-    """Return which tokens are in rounds of NaN alone, and how many such rounds."""
     rounds = batch.rounds
     owner = torch.searchsorted(rounds.start, indices, right=True) - 1
     num_nan = owner[values[indices].isnan()].bincount(minlength=len(rounds))

@@ -104,7 +104,6 @@ def _never_written(written: Written, tokens: Array) -> Array:
 
 
 def _usual_start(written: Written, tokens: Array) -> Array:
-    """Return whether tokens have the id with which first rounds begin."""
     ids = written.token_id[(written.token == 0) & (written.round == 0)]
     if not len(ids):
         return np.zeros(len(tokens), dtype=bool)

@@ -35,7 +35,6 @@ def checkpoint_of(batch: Batch) -> str:
 
 
 def _lacks(batch: Batch) -> Fault | None:
-    """Say what a proof would use and the batch lacks."""
     missing = []
     if not checkpoint_of(batch):
         missing.append(

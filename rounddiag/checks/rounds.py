@@ -140,13 +140,11 @@ def _wrong_starts(batch: Batch) -> Fault | None:
 
 
 def _is_header(text: str) -> bool:
-    """Return whether a text ends with a header and what may follow it."""
     headers = list(HEADER.finditer(text))
     return bool(headers) and _REST.fullmatch(text, headers[-1].end()) is not None
 
 
 def _ids_before(batch: Batch, runs: Rounds) -> list[Array]:
-    """Return the few tokens of prompt and response before each run of the mask."""
     ids, begins = batch.require_ids().cpu().numpy(), batch.offsets.tolist()
     ends, before = _prompt_ends(batch), []
     for sample, start in zip(runs.sample.tolist(), runs.start.tolist(), strict=True):
@@ -176,7 +174,6 @@ def _with_ends_of_contexts(
 
 
 def _prompt_ends(batch: Batch) -> list[Array]:
-    """Return the last few tokens of each prompt; none without prompts."""
     if batch.prompt_ids is None or batch.prompt_offsets is None:
         return [np.empty(0, dtype=np.int64)] * batch.num_samples
     ids, limits = batch.prompt_ids.cpu().numpy(), batch.prompt_offsets.tolist()
@@ -192,7 +189,6 @@ def _beginnings(batch: Batch, runs: Rounds) -> list[str]:
 
 
 def _texts(rows: list[Array], tokenizer: object | None) -> list[str]:
-    """Decode many short texts at once."""
     limits = np.cumsum([0, *map(len, rows)]).tolist()
     texts = decode_ids(np.concatenate(rows).tolist(), tokenizer, starts=limits)
     return ["".join(texts[begin:stop]) for begin, stop in pairwise(limits)]
@@ -237,7 +233,6 @@ def _never_stops(batch: Batch) -> Fault | None:
 
 
 def _is_cut(batch: Batch, num_runs: int) -> Tensor:
-    """Return which runs of the mask are rounds that met the limit of tokens."""
     is_cut = torch.zeros(num_runs, dtype=torch.bool, device=batch.response_mask.device)
     columns, rounds = batch.round_columns, batch.rounds
     if "finish_reason" not in columns or len(rounds) != num_runs:
@@ -288,7 +283,6 @@ def _cut_off(batch: Batch) -> Fault | None:
 
 
 def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the last tokens of runs, whether they end a turn, and a row's response."""
     stored = batch.require_ids()
     require_tokens(batch)
     wanted = _turn_ends(batch)

@@ -152,7 +152,6 @@ def _probes(batch: Batch) -> Array:
 
 
 def _row_hashes(batch: Batch) -> Callable[[int], bytes]:
-    """Return a function that hashes a row's prompt, response and log-probs."""
     flat = (batch.response_ids, batch.rollout_log_probs, batch.old_log_probs)
     fields = [as_bytes(values) for values in flat if values is not None]
     begins, lengths = batch.offsets.tolist(), batch.lengths.tolist()
@@ -169,7 +168,6 @@ def _row_hashes(batch: Batch) -> Callable[[int], bytes]:
 
 
 def _log_prob(batch: Batch, sample: int) -> float:
-    """Return the log-probability of what the model wrote, by the sampling engine."""
     begin, stop = batch.offsets[sample : sample + 2].tolist()
     written = batch.response_mask[begin:stop] != 0
     return float(batch.log_probs("rollout")[begin:stop][written].double().sum())
@@ -232,7 +230,6 @@ def _mixed_versions(batch: Batch) -> Fault | None:
 
 
 def _sample_versions(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
-    """Yield each pair of version columns with the two versions of each sample."""
     columns = batch.sample_columns
     for low, high in _RANGE_PREFIXES:
         for name in columns:
@@ -243,7 +240,6 @@ def _sample_versions(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[obje
 
 
 def _round_versions(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
-    """Yield each version column with the versions of each sample's rounds."""
     for name, values in batch.round_columns.items():
         if _is_version(name):
             rows: dict[int, list[object]] = {i: [] for i in range(batch.num_samples)}
@@ -278,7 +274,6 @@ def _version_fault(name: str, values: Iterable[Iterable[object]]) -> Fault | Non
 
 
 def _distinct(values: Iterable[object]) -> list[str]:
-    """Return the distinct known versions in order."""
     return [*dict.fromkeys(str(value) for value in values if value is not None)]
 
 

@@ -81,7 +81,6 @@ def _as_input_ids(batch: Batch) -> Fault | None:
 
 
 def _pairs(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the trainer's and the sampler's response ids of each sample."""
     if batch.rollout_ids is None:
         raise UntestableError(field="rollout_ids")
     ids = batch.require_ids()
@@ -93,29 +92,31 @@ def _pairs(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
 _Ids = dict[int, tuple[Tensor, Tensor]]  # by sample: the trainer's, the sampler's
 
 
-def _other_ids(batch: Batch) -> tuple[_Ids, _Ids]:
-    """Return the ids of samples that differ in image tokens alone, and of the others.
+def _other_ids(batch: Batch, *, in_images: bool) -> _Ids:
+    """Return the ids of samples that differ: in image tokens alone, or otherwise."""
+    token = None
+    with suppress(UntestableError):
+        token = special_ids(batch.tokenizer, [IMAGE_PAD])[IMAGE_PAD]
+    return {
+        sample: ids
+        for sample, ids in enumerate(_pairs(batch))
+        if not torch.equal(*ids) and _is_of_images(*ids, token) == in_images
+    }
 
-    Without a tokenizer that names the image token, it is the one whose runs of several
+
+def _is_of_images(own: Tensor, rollout: Tensor, token: int | None) -> bool:
+    """Return whether only the number of image tokens differs.
+
+    Without a tokenizer that names it, the image token is the one whose runs of several
     are of other lengths, where nothing else differs.
     """
-    known = None
-    with suppress(UntestableError):
-        known = special_ids(batch.tokenizer, [IMAGE_PAD])[IMAGE_PAD]
-    in_images, otherwise = {}, {}
-    for sample, ids in enumerate(_pairs(batch)):
-        if torch.equal(*ids):
-            continue
-        token = _uneven_token(*ids) if known is None else known
-        texts = [own[own != token] for own in ids]
-        is_longer = token is not None and len(ids[0]) != len(ids[1])
-        alone = is_longer and torch.equal(*texts)
-        (in_images if alone else otherwise)[sample] = ids
-    return in_images, otherwise
+    token = _uneven_token(own, rollout) if token is None else token
+    if token is None or len(own) == len(rollout):
+        return False
+    return torch.equal(own[own != token], rollout[rollout != token])
 
 
 def _uneven_token(own: Tensor, rollout: Tensor) -> int | None:
-    """Return the token whose runs differ in length, if nothing else differs."""
     first, second = (TokenRuns.of_ids(ids.numpy()) for ids in (own, rollout))
     if not np.array_equal(first.token, second.token):
         return None
@@ -126,7 +127,7 @@ def _uneven_token(own: Tensor, rollout: Tensor) -> int | None:
 
 
 def _image_tokens(batch: Batch) -> Fault | None:
-    differing, _ = _other_ids(batch)
+    differing = _other_ids(batch, in_images=True)
     if not differing:
         return None
     sample, ids = next(iter(differing.items()))
@@ -141,12 +142,9 @@ def _image_tokens(batch: Batch) -> Fault | None:
 
 
 def _lengths(batch: Batch) -> Fault | None:
-    _, differing = _other_ids(batch)
-    sizes = {
-        sample: (len(own), len(rollout))
-        for sample, (own, rollout) in differing.items()
-        if len(own) != len(rollout)
-    }
+    differing = _other_ids(batch, in_images=False).items()
+    sizes = {sample: tuple(map(len, ids)) for sample, ids in differing}
+    sizes = {sample: (a, b) for sample, (a, b) in sizes.items() if a != b}
     if not sizes:
         return None
     sample, (own, rollout) = next(iter(sizes.items()))
@@ -158,7 +156,7 @@ def _lengths(batch: Batch) -> Fault | None:
 
 
 def _ids(batch: Batch, *, as_text: bool) -> Fault | None:
-    _, others = _other_ids(batch)
+    others = _other_ids(batch, in_images=False)
     differing = {
         sample: at
         for sample, ids in others.items()
@@ -185,7 +183,6 @@ def _first_difference(own: Tensor, rollout: Tensor) -> int | None:
 def _describe(
     own: Tensor, rollout: Tensor, position: int, tokenizer: object | None
 ) -> str:
-    """Describe the tokens at a difference, with | between tokens."""
     first, stop = max(position - _CONTEXT, 0), position + _CONTEXT
     parts = (own[first:position], own[position:stop], rollout[position:stop])
     before, trainer, sampler = (_text(ids.tolist(), tokenizer) for ids in parts)

@@ -92,7 +92,6 @@ def token_roles(batch: Batch, tagger: Tagger | None = None) -> pd.Categorical[st
 
 
 def _starts(batch: Batch) -> Array:
-    """Return where each round begins among the generated tokens."""
     num = to_numpy(batch.rounds.num_tokens)
     return np.cumsum(num) - num
 
@@ -302,7 +301,6 @@ def _surprise(batch: Batch) -> ColumnSource | None:
 
 
 def _round_advantage(batch: Batch) -> ColumnSource | None:
-    """Read the mean advantage of the tokens of each round."""
     advantages = batch.advantages
     if advantages is None:
         return None
@@ -327,7 +325,6 @@ def _of_round(name: str, batch: Batch) -> ColumnSource | None:
 def _read(
     name: str, read: Callable[[Batch], Array], batch: Batch
 ) -> ColumnSource | None:
-    """Return what reads a column, unless the batch lacks what `_NEEDS` says."""
     return None if batch.lacks(*_NEEDS.get(name, ())) else partial(read, batch)
 
 

@@ -114,7 +114,6 @@ def round_frame(
 
 
 def _check_requested(columns: Sequence[str]) -> None:
-    """Raise a FrameError for a column that rounds and samples do not have."""
     unknown = [name for name in columns if name != "first_unequal"]
     if unknown:
         raise FrameError.build(

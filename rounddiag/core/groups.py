@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.core.sums import pack_tokens
+from rounddiag.wording import percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +34,7 @@ TRAJECTORY_COLUMNS = (
 # Of slime and miles: parts of one rollout, such as those before and after a compaction.
 _PARTS = ("rollout_ids",)
 _HASH_BYTES = 16
+_OVER_ROWS = "seq-mean-token-mean"  # of verl's `loss_agg_mode`
 _OF_ADVANTAGES = ("low", "high", "mean", "weight")
 
 
@@ -83,13 +85,16 @@ class GroupedSamples:
         )
 
 
-def groups(batch: Batch) -> pd.DataFrame:
+def groups(batch: Batch, *, by: Literal["group", "num_rows"] = "group") -> pd.DataFrame:
     r"""Return a row per group: its samples, rewards, advantages and gradient weight.
 
     Parameters
     ----------
     batch : Batch
         With `group_ids`.
+    by : {"group", "num_rows"}
+        `num_rows` for a row per number of rows and reward of a trajectory, where rows
+        are steps.
 
     Returns
     -------
@@ -102,6 +107,11 @@ def groups(batch: Batch) -> pd.DataFrame:
         mean advantages of samples; `gradient_share`, the part of the batch's
         :math:`\sum |A|`. Standard deviations have n - 1. A column that the batch has
         nothing for is absent.
+
+        By `num_rows`: `num_rows` and `reward` of a trajectory, `num_trajectories`,
+        `num_tokens`; `gradient_share`, as of a loss that averages tokens, and
+        `row_share`, as of one that averages rows (verl's `seq-mean-token-mean`). The
+        latter is the part of :math:`\sum N \overline{|A|}` over trajectories of N rows.
 
     Raises
     ------
@@ -118,6 +128,8 @@ def groups(batch: Batch) -> pd.DataFrame:
     import pandas as pd
 
     batch.require("group_ids")
+    if by == "num_rows":
+        return _by_num_rows(batch)
     samples = GroupedSamples.of(batch)
     names = ("trajectory", "num_rows", "num_tokens", "reward")
     values = {name: getattr(samples, name) for name in (*names, *_OF_ADVANTAGES)}
@@ -143,6 +155,54 @@ def groups(batch: Batch) -> pd.DataFrame:
     frame = pd.DataFrame(parts).reset_index(drop=True)
     frame.insert(0, "group_id", samples.names)
     return frame
+
+
+def _trajectories(batch: Batch) -> pd.DataFrame:
+    import pandas as pd
+
+    samples = GroupedSamples.of(batch)
+    mean = samples.weight / samples.num_tokens.clip(1)
+    names = ("num_rows", "num_tokens", "reward", "mean", "weight")
+    values = {name: getattr(samples, name) for name in names}
+    values["row_weight"] = samples.num_rows * np.nan_to_num(mean)
+    rows = pd.DataFrame(values).groupby(samples.trajectory)
+    return rows.sum().assign(reward=rows["reward"].last())
+
+
+def _by_num_rows(batch: Batch) -> pd.DataFrame:
+    rows = _trajectories(batch).groupby(["num_rows", "reward"], dropna=False)
+    sums = rows.sum()
+    frame = rows.size().rename("num_trajectories").to_frame()
+    frame["num_tokens"] = sums["num_tokens"]
+    if batch.advantages is not None:
+        frame["gradient_share"] = sums["weight"] / sums["weight"].sum()
+        frame["row_share"] = sums["row_weight"] / sums["row_weight"].sum()
+    return frame.reset_index()
+
+
+def describe_row_weights(batch: Batch) -> str:
+    """Say what trajectories weigh in a loss that averages rows, where rows are steps.
+
+    Empty where the run recorded another loss, and where all have equally many rows.
+    """
+    facts = batch.meta.get("facts")
+    mode = facts.get("loss_agg_mode") if isinstance(facts, Mapping) else None
+    if batch.advantages is None or mode not in (None, _OVER_ROWS):
+        return ""
+    rows = _trajectories(batch)
+    rows = rows[rows["row_weight"] > 0]
+    num_rows = rows["num_rows"]
+    if not len(rows) or num_rows.min() == num_rows.max():
+        return ""
+    weights = (rows["row_weight"], rows["row_weight"] / num_rows)
+    share, even = (float(each[rows["mean"] < 0].sum() / each.sum()) for each in weights)
+    does = "The loss averages" if mode else "Where a loss averages"
+    return (
+        f"{does} rows (`{_OVER_ROWS}`), {'so ' * bool(mode)}a trajectory weighs by its"
+        f" number of rows, {num_rows.min()} to {num_rows.max()}: those with a negative"
+        f" advantage have {percent(share)} of the gradient weight, and"
+        f" {percent(even)} if trajectories weigh alike."
+    )
 
 
 def trajectory_columns(batch: Batch) -> tuple[str, ...]:
@@ -206,7 +266,6 @@ def trajectory_numbers(columns: Mapping[str, ArrayLike], group: Array) -> Array:
 
 
 def _advantages(batch: Batch) -> dict[str, Array]:
-    """Return the number of trained tokens of each sample, and their advantages."""
     rounds = batch.rounds
     owner, num = rounds.sample.cpu().numpy(), rounds.num_tokens.cpu().numpy()
     num_tokens = np.bincount(owner, num, len(batch)).astype(np.int64)

@@ -49,7 +49,6 @@ def images_before(batch: Batch, index: Array, position: Array) -> Array | None:
 
 
 def _positions(batch: Batch) -> list[Array] | None:
-    """Return where each sample's images are in its response, sorted."""
     stored: list[Array] | None = None
     if batch.images is not None:
         rows = _places(batch, batch.images)
@@ -107,7 +106,6 @@ def _image_runs(batch: Batch) -> list[Array] | None:
 
 
 def _before_rounds(batch: Batch) -> ColumnSource | None:
-    """Count the images before the first token of each round."""
     rounds = batch.rounds
     start = to_numpy(rounds.start - batch.offsets[rounds.sample])
     counts = images_before(batch, np.arange(batch.num_rounds), start)

@@ -106,8 +106,6 @@ def legs(
 
 
 def _log_ratios(batch: Batch, behaviour: str | None) -> dict[str, Array]:
-    """Return the log ratio of each leg that the batch has, one per generated token."""
-
     def between(a: str, b: str) -> Array:
         return Measured.of(batch, a, b).diff.astype(np.float64)
 
@@ -129,7 +127,6 @@ def _log_ratios(batch: Batch, behaviour: str | None) -> dict[str, Array]:
 
 
 def _column(batch: Batch, by: str) -> Array:
-    """Return a column with one value per generated token."""
     if by in LAG_COLUMNS:
         versions = Versions.of(batch)
         if versions is None:
@@ -150,7 +147,6 @@ def _known_lag(batch: Batch) -> Array | None:
 
 
 def _measure(log_ratio: Array, code: Array, num_values: int) -> pd.DataFrame:
-    """Return a row of means for each value of a column."""
     import pandas as pd
     import torch
 

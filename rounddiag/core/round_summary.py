@@ -102,7 +102,6 @@ def _summarize_block(
 
 
 def _num_distinct(part: Array, sample: Array) -> Array:
-    """Count the distinct samples of each part."""
     width = int(sample.max()) + 1
     pairs = np.unique(part.astype(np.int64) * width + sample)
     return np.bincount(pairs // width)
@@ -121,7 +120,6 @@ def _finite_tokens(
 
 
 def _distribution(values: Array, counts: Array) -> dict[str, Array]:
-    """Return the largest value of each part, quantiles, and the share of zeros."""
     share_zero = 1 - means_of_sums(run_sums(values != 0, counts), counts)
     *quantiles, largest = run_quantiles(values, counts, [*_QUANTILES.values(), 1.0])
     named = dict(zip(_QUANTILES, quantiles, strict=True))

@@ -226,7 +226,6 @@ def metrics(
 
 
 def _input_error(inputs: tuple[object, object, object]) -> BatchError:
-    """Build the error for arguments that are neither a batch nor three tensors."""
     kinds = [type(value).__name__ for value in inputs if value is not None]
     return BatchError.build(
         expected="a Batch, or three tensors: `response_mask, old_log_probs,"
@@ -238,7 +237,6 @@ def _input_error(inputs: tuple[object, object, object]) -> BatchError:
 
 
 def _variants(batch: Batch) -> dict[str, dict[str, float]]:
-    """Compute the numbers of every known variant, by its explanation."""
     tokens = _Tokens.from_batch(batch)
     swapped = replace(tokens, old=tokens.rollout, rollout=tokens.old)
     numbers = {
@@ -265,7 +263,6 @@ def _measure_under_mask(batch: Batch, mask: Tensor) -> dict[str, float]:
 
 
 def _is_real(batch: Batch) -> Tensor:
-    """Return which positions are not padding."""
     sizes = batch.offsets.diff()
     position = torch.arange(batch.num_positions, device=sizes.device)
     ends = batch.offsets[:-1] + batch.lengths

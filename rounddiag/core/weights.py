@@ -187,7 +187,6 @@ class Ratios:
         return total / self.num_tokens if level == "mean" else total
 
     def _ratio(self, factor: Weight, edges: Edges) -> Array:
-        """Return the ratio of each token or sample."""
         key = ("ratio", factor.ratio, factor.level, edges)
         if key not in self._known:
             zeroes = "none" if edges.drops_infinite else edges.zeroes
@@ -201,7 +200,6 @@ class Ratios:
     def _log_ratio(
         self, name: RatioName, level: str, zeroes: str, edges: Edges
     ) -> Array:
-        """Return the log ratio of each token, or its sum or mean over each sample."""
         level = level if level in ("sum", "mean") else "token"
         key = (name, level, zeroes, edges.spreads)
         if key not in self._known:
@@ -218,7 +216,6 @@ class Ratios:
         return self._known[key]
 
     def _meets(self, condition: Mask, edges: Edges) -> Array:
-        """Return which tokens meet a condition."""
         (low, high), level = condition.bounds, condition.level
         log_ratio = self._log_ratio(condition.ratio, level, edges.zeroes, edges)
         value = log_ratio

@@ -15,6 +15,7 @@ from rounddiag.checks.log_probs import FINITE, MEASURABLE
 from rounddiag.checks.provable import checkpoint_of
 from rounddiag.checks.rounds import KNOWN
 from rounddiag.core.divergence import FACTOR_2
+from rounddiag.core.groups import describe_row_weights
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import CAUSES, NEXT_STEP
 from rounddiag.findings.consequence import describe_consequence
@@ -186,7 +187,11 @@ def _judge(
         reason = f"one sample does not show whether {mean} is noise or a bug"
         return replace(result, reason=reason, findings=findings)
     rest = Level.from_view(left)
-    parts = (describe_staleness(batch, a, b), describe_consequence(view, findings))
+    parts = (
+        describe_staleness(batch, a, b),
+        describe_consequence(view, findings),
+        describe_row_weights(batch),
+    )
     return replace(
         result,
         verdict=verdict,

@@ -369,6 +369,11 @@ def _advise_on_level(diagnosis: Diagnosis) -> str:
     if np.isfinite(level.low):
         interval = f"{level.low:.2g} to {level.high:.2g} nat"
         text += f" The 95 % interval of the mean is {interval}."
+    if usual.is_drift:
+        text += (
+            " Before the first update both are of one engine: a difference may then be"
+            " that of the shape of its batches (micro-batches, packing)."
+        )
     if _verdict_on_level(diagnosis) == "healthy":
         return f"{text} {_describe_checks(diagnosis)}"
     if usual.is_drift:

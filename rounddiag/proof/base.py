@@ -137,7 +137,6 @@ def _try(scorer: Scorer, order: Sequence[int], chain: tuple[Hypothesis, ...]) ->
 
 
 def _with_tokens_outside(scorer: Scorer, order: Sequence[int]) -> list[int]:
-    """Return the samples that have tokens outside all places."""
     if scorer.reference is None:
         return []
     before = np.append(0, np.cumsum(scorer.reference.is_outside))

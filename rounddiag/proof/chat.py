@@ -79,7 +79,6 @@ class Chat:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _history(self, text: str) -> str | None:
-        """Return what the template writes between two messages of the user."""
         messages = [
             {"role": "user", "content": _BEFORE},
             {"role": "assistant", "content": text},

@@ -178,7 +178,6 @@ def _write_episode(
 def _messages_of(
     script: _Script, number: int, shots: Sequence[Screenshot]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return a message as a template reads it, and as a server is sent it."""
     text = script.texts[number]
     if not script.sizes:
         message = {"role": "tool" if number else "user", "content": text}
@@ -199,7 +198,6 @@ def _conversation(
     replies: Sequence[str],
     last: int,
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Return the messages up to a round, as a template and as a server reads them."""
     local, sent = [said[0][0]], [said[0][1]]
     for (mine, other), reply in zip(said[1 : last + 1], replies, strict=False):
         written = {"role": "assistant", "content": reply}
@@ -214,7 +212,6 @@ def _ids_of(
     engine: LocalEngine,
     num_pictures: int,
 ) -> tuple[int, ...]:
-    """Return what the template makes of messages, up to where the model writes."""
     text = chat.write(messages, opens_reply=True)
     return _checked(None if text is None else chat.encode(text), engine, num_pictures)
 

@@ -148,7 +148,6 @@ class Experiment:
         )
 
     def _confirm(self, results: list[EngineResult]) -> list[EngineResult]:
-        """Judge the best on whole samples, more of them until it is decided."""
         limits, self.scorer.limits = self.scorer.limits, {}
         for size in (FIRST, SECOND, 8, 12, MAX_SAMPLES):
             samples = self.order[:size]
@@ -194,7 +193,6 @@ class Experiment:
 def _append(
     results: Sequence[EngineResult], before: Sequence[EngineResult]
 ) -> list[EngineResult]:
-    """Add what was judged on fewer samples only."""
     merged = []
     for result, earlier in zip(results, before, strict=True):
         names = {each.name for each, _ in result.ranking}

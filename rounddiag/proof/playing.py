@@ -148,7 +148,6 @@ def as_batch(
 def _row(
     played: Played, engine: LocalEngine
 ) -> tuple[dict[str, list[Any]], list[Screenshot]]:
-    """Return the fields of a sample, image tokens expanded, and its screenshots."""
     prompt: list[int] = []
     ids: list[int] = []
     mask: list[int] = []
@@ -187,7 +186,6 @@ def _row(
 def _starts(
     ids: Sequence[int], shots: Sequence[Screenshot], engine: LocalEngine
 ) -> list[int]:
-    """Return where the image tokens of each picture begin once they are expanded."""
     sizes = [engine.eyes.grid_of(shot)[0] for shot in shots]
     at = [place for place, token in enumerate(ids) if token == engine.eyes.image_token]
     added = np.cumsum([0, *(size - 1 for size in sizes)])[: len(at)]

@@ -221,7 +221,6 @@ def preflight(
 
 
 def _score(scorer: str | Callable[..., Any] | None, own: Scorer) -> Batch:
-    """Return the episodes with the log-probs of what is in the trainer's place."""
     if scorer is None:
         return rescore_with(own)
     if isinstance(scorer, str):

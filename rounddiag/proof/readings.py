@@ -205,7 +205,6 @@ def compare_images(flight: Flight, readings: Readings) -> Line:
 
 
 def _wrong_pictures(flight: Flight, reading: Reading) -> Iterator[tuple[str, str]]:
-    """Yield the place of each picture with other image tokens, and what was read."""
     eyes = flight.engine.eyes
     runs = TokenRuns.of_ids(np.array(reading.read), eyes.image_token).length.tolist()
     have = iter([*runs, *[0] * len(reading.shots)])

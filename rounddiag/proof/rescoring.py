@@ -107,7 +107,6 @@ def rescore_with(scorer: Scorer, chain: Sequence[Hypothesis] = ()) -> Batch:
 
 
 def _with_engine(batch: Batch, name: str, flat: Tensor, scorer: str) -> Batch:
-    """Return the batch with log-probs of a scorer in place of an engine's."""
     source = {f"{name}_log_probs_source": f"scored again with {scorer}"}
     meta = {**batch.meta, RESCORED: name, **source}
     if name == "old":

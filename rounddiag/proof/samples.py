@@ -52,7 +52,6 @@ def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[
 
 
 def _require_samples(batch: Batch, samples: Sequence[int]) -> list[int]:
-    """Return different samples of the batch, in the order in which they are named."""
     try:
         indices = [index(sample) for sample in samples]
         wrong = [sample for sample in indices if not 0 <= sample < batch.num_samples]
@@ -84,7 +83,6 @@ def interleave(batch: Batch) -> list[int]:
 
 
 def _spread_groups(batch: Batch, ordered: Array) -> list[int]:
-    """Put the first sample of each group before the second ones."""
     if batch.group_ids is None:
         return ordered.tolist()
     seen: dict[str, int] = {}

@@ -114,8 +114,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _of_batch(batch: Batch) -> dict[str, Any]:
-    """Return the tokens and scores of samples, and their numbers in the whole batch."""
-
     def rows_of(values: torch.Tensor) -> list[Any]:
         return [_encode(row.tolist()) for row in real_rows(batch, values)]
 
@@ -154,7 +152,6 @@ def _to_batch(facts: Mapping[str, Any]) -> Batch:
 
 
 def _with_scores(path: object, batch: Batch, small: Batch) -> Batch:
-    """Return the samples of a batch with the scores of a proof."""
     wanted = small.sample_columns[ORIGINAL_SAMPLE.name].tolist()
     own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
     row_of = {int(number): row for row, number in enumerate(own)}

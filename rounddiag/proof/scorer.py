@@ -463,7 +463,6 @@ class Scorer:
 
 
 def _are_alike(requests: Sequence[Request]) -> bool:
-    """Return whether only the positions of requests differ."""
     first = requests[0]
     return all(
         request.places is not None

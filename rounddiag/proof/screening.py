@@ -164,7 +164,6 @@ class Screening:
         return len(self.scored) + still, able
 
     def _try(self, group: Sequence[Hypothesis]) -> None:
-        """Score hypotheses and judge all so far; what fails is noted."""
         failures = 0
         for hypothesis in group:
             self.bar.set_description(hypothesis.name, refresh=False)

@@ -200,7 +200,6 @@ class _Trial:
                 yield [(hypothesis, alone), more[0]], more
 
     def _rank_on(self, pair: tuple[Hypothesis, Opinion]) -> Ranking:
-        """Judge all others on top of one."""
         here = self.table.rebase(self.engine, pair[1].scores)
         return self._rank((pair[0],), here)
 
@@ -227,8 +226,6 @@ class _Trial:
         return known[key]
 
     def _rank(self, chain: Chain, table: ScoreTable) -> Ranking:
-        """Judge hypotheses on top of those that hold already, best first."""
-
         def add(hypothesis: Hypothesis) -> None:
             with suppress(StoppedError):
                 scores = self.scorer.column((*chain, hypothesis), self.samples)
@@ -271,7 +268,6 @@ class _Trial:
         return known[key]
 
     def _fit(self, chain: Chain, table: ScoreTable) -> Iterator[Hypothesis]:
-        """Yield the best of each family, fitted to the first samples."""
         few = self.samples[:FEW]
         part = self.search.part(few)
         small = table.take(np.isin(table.sample, few))
@@ -292,7 +288,6 @@ class _Trial:
                     yield hypothesis
 
     def _families(self, chain: Chain, table: ScoreTable) -> Iterator[Family]:
-        """Yield the families that are fitted."""
         residual = table.base - table.engines[self.engine]
         biases = bias_families(self.scorer.token_ids(self.samples), residual)
         names = self.search.names

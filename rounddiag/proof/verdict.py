@@ -222,7 +222,6 @@ _COLUMNS = (
 
 
 def _scored_batch(scorer: Scorer, results: Sequence[EngineResult]) -> Batch:
-    """Return the scored samples with the scores of the base and of what was found."""
     samples, batch = scorer.scored_samples, scorer.batch
     scores = dict(batch.scores)
     scores["base"] = to_flat(
@@ -245,7 +244,6 @@ def _scored_batch(scorer: Scorer, results: Sequence[EngineResult]) -> Batch:
 def _name_refuted(
     results: Sequence[EngineResult], chosen: Sequence[EngineResult]
 ) -> tuple[str, ...]:
-    """Name the variants that change enough tokens and reproduce nothing."""
     good = {each.name for result in chosen for each, _ in result.chain}
     good |= {each.name for result in chosen for each in result.rivals}
     tested = [
@@ -258,7 +256,6 @@ def _name_refuted(
 
 
 def _shorten(reasons: Mapping[str, str]) -> dict[str, str]:
-    """Join hypotheses that were not tested for the same reason."""
     groups: dict[str, list[str]] = {}
     for name, why in reasons.items():
         groups.setdefault(why, []).append(name)

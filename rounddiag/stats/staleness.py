@@ -58,16 +58,15 @@ def describe_staleness(batch: Batch, a: str = "old", b: str = "rollout") -> str:
         return ""
     if not versions.is_trainer_known:
         span = _span(versions.low[~np.isnan(versions.low)])
+        step = "" if batch.step is None else f" at step {batch.step:,}"
         return (
-            f"The tokens are of weight version {span}, and the trainer's version is not"
-            " in the file: staleness is not known."
+            f"The tokens are of weight version {span}{step}, and the trainer's version"
+            " is not in the file: staleness is not known."
         )
     lag = versions.lag()
     behind = lag[lag > 0]
-    if len(behind) == 0:
-        return ""
-    if (lag == 0).any():
-        return str(staleness_share(batch, a, b) or "")
+    if len(behind) == 0 or (lag == 0).any():
+        return str(_split(versions, Measured.of(batch, a, b)) or "")
     return (
         f"{len(behind):,} of {pluralize(len(lag), 'token')} are of older weights,"
         f" {_span(behind)} versions behind the trainer's; none has lag 0, so the engine"
@@ -114,7 +113,10 @@ def staleness_share(
     versions = Versions.of(batch)
     if versions is None or not versions.is_trainer_known:
         return None
-    measured = Measured.of(batch, a, b)
+    return _split(versions, Measured.of(batch, a, b))
+
+
+def _split(versions: Versions, measured: Measured) -> StalenessShare | None:
     lag, size = versions.lag(), np.abs(measured.diff.astype(np.float64))
     known = np.isfinite(size) & (lag >= 0)
     lags, code = np.unique(lag[known], return_inverse=True)

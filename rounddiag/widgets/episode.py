@@ -11,7 +11,12 @@ from rounddiag.batch.turns import GENERATED
 from rounddiag.columns import Column
 from rounddiag.schema import COST, SECONDS
 from rounddiag.text.chat_template import TURN_ENDS
-from rounddiag.widgets.outcomes import STATUS_NAMES, describe_outcome
+from rounddiag.widgets.outcomes import (
+    STATUS_NAMES,
+    SUCCESS_NAMES,
+    describe_outcome,
+    says_error,
+)
 from rounddiag.wording import encodable, with_minus
 
 # Columns whose text is the task; others are tried if it has no space, as a name.
@@ -21,12 +26,10 @@ _TASKS = (
 )
 # Columns that say how an episode ended, or what failed in it.
 _ENDS = re.compile(
-    rf"{STATUS_NAMES}|(is_)?"
-    r"(done|completed|truncated|terminated|aborted|solved|success(ful)?|passed)|\w*error\w*"
-    r"|\w*exception\w*|max_(turns|steps)",
+    rf"{STATUS_NAMES}|{SUCCESS_NAMES}|(is_)?(done|completed|truncated|terminated|aborted)"
+    r"|\w*error\w*|\w*exception\w*|max_(turns|steps)",
     re.IGNORECASE,
 )
-_FAILURES = re.compile(r"error|exception", re.IGNORECASE)
 # Columns of rounds that stand beside their head; a tooltip has all others.
 _MAIN = re.compile(
     r"time|second|_m?s$|latency|duration|finish|stop|cached|reward|score|advantage"
@@ -50,7 +53,7 @@ def describe_episode(
     """Describe the end of a sample, a batch of one, whose last action is `last`."""
     said = texts_of_end(sample, 0)
     facts = [
-        {"name": _label(name), "text": text, "is_error": bool(_FAILURES.search(name))}
+        {"name": _label(name), "text": text, "is_error": says_error(name, text)}
         for name, text in said.items()
     ]
     is_known = last is not None and last["kind"] != "unknown"
@@ -96,7 +99,7 @@ def round_facts(sample: Batch, num_rounds: int) -> list[list[dict[str, Any]]]:
                 "name": _label(name),
                 "text": text,
                 "is_main": bool(_MAIN.search(name)) and text != "True",
-                "is_error": bool(_FAILURES.search(name)),
+                "is_error": says_error(name, text),
             }
             for name in names
             if (text := _text_of(columns[name], index, _MAX_TEXT))

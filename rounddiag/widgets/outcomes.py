@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
-import numpy as np
-
 from rounddiag.batch import Batch
+from rounddiag.batch.layout import reward_scale
 from rounddiag.wording import with_minus
 
-_SUCCESS_NAMES = r"(is_)?(solved|success(ful)?|passed)"
+SUCCESS_NAMES = r"((is|was|has)_)?(solved|success(ful)?|passed|won|resolved|correct)"
 _UNSET = ("false", "0", "no", "none", "null")
 _FLAGS = (*_UNSET, "true", "1", "yes")  # a share or a count of successes is none
 # What a column of this name says if it is a flag that is set, or a text that is there.
 _OF_NAMES = (
-    ("error", r"\w*(error|exception)\w*"),
+    ("error", r"(?!no_)\w*(error|exception)\w*"),
     ("truncated", r"(is_)?(truncated|aborted)"),
 )
-# What the text of a status, or of a reason to stop, says.
+_FLAG_NAMES = r"(is|has|was)_\w+|truncated|aborted"  # in which 1 is a flag
+_NUMBERS = r"[-+\N{MINUS SIGN}]?(\d[\d.,]*(e[-+]?\d+)?|nan|inf)( m?s)?"
+# What the text of a status, or of a reason to stop, says, but for what it denies.
+_DENIED = (
+    r"\b(no|not|without)[ _-]+(any[ _-]+)?\w*(error|exception|crash|trunc|limit)\w*"
+)
 _OF_TEXTS = (
     ("error", r"error|exception|crash"),
     ("given up", r"infeasible|give[ns]?.?up|gave.?up"),
     ("truncated", r"trunc|length|max_|limit|time.?out|timed.?out|abort|incomplete"),
-    ("failed", r"fail|incorrect|wrong|(un|not.)(solved|success)"),
-    ("solved", r"solved|success|passed|correct"),
+    ("failed", r"fail|incorrect|wrong|(un|not.)(re)?(solved|success)"),
+    ("solved", r"solved|success|passed|correct|\bwon\b"),
 )
 # Columns of a status, or of a reason to stop.
 STATUS_NAMES = r"status|(finish|stop|end|exit|terminat)\w*_?(reason|condition|status)?"
@@ -35,16 +40,26 @@ _GIVEN_UP = r"\b(fail(ed|ure)?|infeasible|call_user)\b"
 def successes(batch: Batch) -> list[bool | None]:
     """Return whether each sample's reward says that it succeeded, None if it does not.
 
-    A reward is a success only where all rewards of the batch are 0 or 1. Any other may
-    be shaped, or relative to those of its group.
+    Only the ends of a scale do: one that the batch states, or of rewards that are all 0
+    or 1, or all -1 or 1, in the batch that a slice is of. Any other may be shaped, or
+    relative to those of its group.
     """
-    if batch.rewards is None:
+    scale = reward_scale(batch)
+    if batch.rewards is None or not scale:
         return [None] * len(batch)
-    rewards = batch.rewards.double().cpu().numpy()
-    is_finite = np.isfinite(rewards)
-    is_known = is_finite & np.isin(rewards[is_finite], (0, 1)).all()
-    pairs = zip(rewards.tolist(), is_known.tolist(), strict=True)
-    return [reward == 1 if known else None for reward, known in pairs]
+    known = {scale[0]: False, scale[-1]: True}
+    return [known.get(reward) for reward in batch.rewards.double().tolist()]
+
+
+def says_error(name: str, text: str) -> bool:
+    """Return whether a column says that something failed; a rate or a count does not.
+
+    Examples
+    --------
+    >>> says_error("tool_error", "no answer"), says_error("tool_error_rate", "0.25")
+    (True, False)
+    """
+    return _said(name, text) == "error"
 
 
 def outcome_of(
@@ -68,8 +83,8 @@ def outcome_of(
     -------
     str
         `error`, `truncated`, `solved`, `failed`, `given up` or `finished`. What the
-        file says comes before the reward. An action that gives up comes before a
-        reward of 0: it says more.
+        file says comes before the reward; where they contradict each other, both are
+        said. An action that gives up comes before a reward of 0: it says more.
 
     Examples
     --------
@@ -77,37 +92,43 @@ def outcome_of(
     'truncated'
     >>> outcome_of([], {"kind": "finished", "line": "finished fail"}, success=False)
     'given up'
+    >>> outcome_of([("status", "success")], None, success=False)
+    'solved, but failed by its reward'
     """
     said = {word for name, text in columns if (word := _said(name, text))}
+    by_reward = {True: "solved", False: "failed", None: ""}[success]
     for word in ("error", "given up", "truncated", "failed", "solved"):
         if word in said:
-            return word
-    if success:
-        return "solved"
+            is_other = by_reward and {word, by_reward} == {"solved", "failed"}
+            return f"{word}, but {by_reward} by its reward" if is_other else word
     is_last = last is not None and last["kind"] == "finished"
     if is_last and last and re.search(_GIVEN_UP, last["line"], re.IGNORECASE):
-        return "given up"
-    if success is False:
-        return "failed"
-    return "finished" if is_last or "finished" in said else ""
+        by_reward = by_reward.replace("failed", "") or "given up"
+    return by_reward or ("finished" if is_last or "finished" in said else "")
 
 
 def _said(name: str, text: str) -> str:
     """Return what one column says."""
-    is_set = text.lower() not in _UNSET
-    if re.fullmatch(_SUCCESS_NAMES, name, re.IGNORECASE):
-        return "" if text.lower() not in _FLAGS else "solved" if is_set else "failed"
+    text, is_name = text.strip().lower(), partial(_matches, name)
+    is_set = text not in _UNSET
+    if is_name(SUCCESS_NAMES):
+        return "" if text not in _FLAGS else "solved" if is_set else "failed"
     if not is_set:
         return ""
     for word, pattern in _OF_NAMES:
-        if re.fullmatch(pattern, name, re.IGNORECASE):
-            is_count = word == "error" and text.isdigit()
-            return "" if is_count else word
-    if re.fullmatch(STATUS_NAMES, name, re.IGNORECASE):
-        for word, pattern in _OF_TEXTS:
-            if re.search(pattern, text, re.IGNORECASE):
-                return word
-    return "finished" if re.fullmatch(r"(is_)?(done|completed)", name) else ""
+        if is_name(pattern):
+            is_number = _matches(text, _NUMBERS)
+            is_flag = text == "1" and is_name(_FLAG_NAMES)
+            denies = word == "error" and _matches(text, _DENIED)
+            return "" if (is_number and not is_flag) or denies else word
+    if is_name(STATUS_NAMES):
+        text = re.sub(_DENIED, "", text)
+        return next((word for word, said in _OF_TEXTS if re.search(said, text)), "")
+    return "finished" if is_name(r"(is_)?(done|completed)") else ""
+
+
+def _matches(text: str, pattern: str) -> bool:
+    return re.fullmatch(pattern, text, re.IGNORECASE) is not None
 
 
 def describe_outcome(

@@ -89,7 +89,7 @@ def test_a_smaller_batch_keeps_every_field_and_where_it_came_from(
     assert last.sample_columns["original_sample"].tolist() == [2]
     assert last.round_columns["sample"].tolist() == [0]
     assert last.round_columns["version"].tolist() == [5]
-    assert last.meta == {"mask_source": "response_mask"}
+    assert last.meta == {"mask_source": "response_mask", "reward_scale": []}
 
 
 def test_a_selection_of_a_selection_names_the_first_batch() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rounddiag as rd
-from rounddiag.core.groups import GroupedSamples
+from rounddiag.core.groups import GroupedSamples, describe_row_weights
 from rounddiag.errors import BatchError
 from rounddiag.schema import GROUP_ROWS
+from rounddiag.wording import percent
 
 
 def batch_of(**more: object) -> rd.Batch:
@@ -122,3 +125,58 @@ def test_shares_are_those_of_tokens_in_float64(data: st.DataObject) -> None:
         assert shares == pytest.approx((expected / sizes.sum()).to_dict())
     samples = GroupedSamples.of(batch)
     assert np.isnan(samples.low).tolist() == [not row.any() for row in mask]
+
+
+_trajectories = st.lists(
+    st.tuples(
+        st.integers(1, 4),  # tokens of a row
+        st.integers(1, 5),  # rows
+        st.sampled_from([-1.5, -0.5, 0.5, 2.0]),  # advantage
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(_trajectories, st.booleans())
+def test_a_trajectory_weighs_by_its_rows_where_a_loss_averages_them(
+    trajectories: list[tuple[int, int, float]], is_joined: bool
+) -> None:
+    """Rows of the file, joined or not: each has weight |A|, its tokens |A| each."""
+    rows: list[tuple[int, float]] = []
+    columns: dict[str, list[object]] = {"traj_uid": [], "num_rows": []}
+    for number, (size, count, advantage) in enumerate(trajectories):
+        parts = [size * count] if is_joined else [size] * count
+        rows += [(part, advantage) for part in parts]
+        columns["traj_uid"] += [str(number)] * len(parts)
+        columns["num_rows"] += [count if is_joined else 1] * len(parts)
+    batch = rd.Batch.from_rows(
+        response_ids=[torch.ones(n, dtype=torch.int64) for n, _ in rows],
+        response_mask=[torch.ones(n) for n, _ in rows],
+        advantages=[torch.full((n,), value) for n, value in rows],
+        rewards=torch.tensor([value for _, value in rows]),
+        group_ids=("a",) * len(rows),
+        sample_columns={name: np.array(v) for name, v in columns.items()},
+    )
+    found = rd.groups(batch, by="num_rows").to_dict("records")
+    total = sum(n * abs(a) for _, n, a in trajectories)
+    num_tokens = sum(k * n * abs(a) for k, n, a in trajectories)
+    for row in found:
+        key = (row["num_rows"], row["reward"])
+        own = [(k, n, a) for k, n, a in trajectories if (n, a) == key]
+        assert row["num_trajectories"] == len(own)
+        assert row["num_tokens"] == sum(k * n for k, n, _ in own)
+        expected = sum(n * abs(a) for _, n, a in own) / total
+        assert row["row_share"] == pytest.approx(expected)
+        expected = sum(k * n * abs(a) for k, n, a in own) / num_tokens
+        assert row["gradient_share"] == pytest.approx(expected)
+    text = describe_row_weights(batch)
+    if len({n for _, n, _ in trajectories}) == 1:
+        assert text == ""
+    else:
+        losing = sum(n * -a for _, n, a in trajectories if a < 0) / total
+        assert f"have {percent(losing)} of the gradient weight" in text
+        facts = {"facts": {"loss_agg_mode": "token-mean"}}
+        assert describe_row_weights(replace(batch, meta=facts)) == ""
+        facts = {"facts": {"loss_agg_mode": "seq-mean-token-mean"}}
+        assert describe_row_weights(replace(batch, meta=facts)).startswith("The loss")

@@ -120,7 +120,28 @@ DONE, FAIL = (
         ([("num_errors", "3"), ("is_error", "False")], None, None, ""),
         ([("is_truncated", "True")], None, None, "truncated"),
         ([("solved", "False")], None, DONE, "failed"),
-        ([("success", "1")], False, None, "solved"),
+        ([("success", "1")], False, None, "solved, but failed by its reward"),
+        ([("status", "success")], False, DONE, "solved, but failed by its reward"),
+        ([("status", "failed")], True, None, "failed, but solved by its reward"),
+        ([("status", "success")], True, None, "solved"),
+        ([("status", "success")], None, None, "solved"),
+        ([("won", "True")], None, None, "solved"),
+        ([("resolved", "False")], None, None, "failed"),
+        ([("is_correct", "1")], None, None, "solved"),
+        ([("correct", "B")], None, None, ""),  # an answer
+        ([("status", "unresolved")], None, None, "failed"),
+        ([("tool_error_rate", "0.25")], True, None, "solved"),
+        ([("coordinate_error", "3.5")], True, None, "solved"),
+        ([("pixel_error", "\N{MINUS SIGN}2e-05")], None, None, ""),
+        ([("error_latency", "12 ms")], None, None, ""),
+        ([("error", "no answer")], True, None, "error"),
+        ([("has_error", "1")], None, None, "error"),
+        ([("no_error", "True")], None, None, ""),
+        ([("error", "no error")], None, None, ""),
+        ([("stop_condition", "no_error")], None, DONE, "finished"),
+        ([("stop_condition", "no_error")], True, None, "solved"),
+        ([("stop_reason", "finished without any errors")], None, None, ""),
+        ([("stop_reason", "tool_error")], True, None, "error"),
         ([("success", "0.3")], None, None, ""),  # a share of several tries
         ([("exit_reason", "not solved")], None, None, "failed"),
         ([("status", "unsuccessful")], None, None, "failed"),
@@ -144,16 +165,29 @@ def test_the_outcome_is_what_the_file_says_then_reward_then_action(
     [
         ([0.0, 1.0, math.nan], [False, True, None]),
         ([0.0, 1.0, 0.5], [None, None, None]),  # shaped
-        ([-1.0, 1.0, 1.0], [None, None, None]),  # relative, or with a penalty
+        ([-1.0, 1.0, 1.0], [False, True, True]),
+        ([-1.0, 0.0, 1.0], [None, None, None]),  # relative, or with a penalty
+        ([0.0, 10.0, 10.0], [None, None, None]),
         (None, [None, None, None]),
     ],
 )
-def test_a_reward_is_a_success_only_where_all_are_0_or_1(
+def test_a_reward_is_a_success_only_at_the_ends_of_its_scale(
     rewards: list[float] | None, expected: list[bool | None]
 ) -> None:
     turns = [[("user", "go"), ("assistant", "ok")]] * 3
     batch = Batch.from_turns(turns, rewards=rewards)
     assert successes(batch) == expected
+    # A slice, and a slice of a slice, has the scale of its batch.
+    for sample in range(3):
+        assert successes(batch[sample]) == [expected[sample]]
+        assert successes(batch[[sample, 0]][:1]) == [expected[sample]]
+
+
+def test_the_scale_that_a_batch_states_comes_first() -> None:
+    turns = [[("user", "go"), ("assistant", "ok")]] * 3
+    meta = {"reward_scale": [0, 10]}
+    batch = Batch.from_turns(turns, rewards=[0.0, 1.0, 10.0], meta=meta)
+    assert successes(batch) == [False, None, True]
 
 
 def test_a_round_has_its_seconds_and_its_price() -> None:

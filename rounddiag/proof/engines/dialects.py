@@ -214,7 +214,6 @@ class Vllm:
         settings: Mapping[str, Any],
         salt: str | None = None,
     ) -> Any:  # noqa: ANN401 JSON
-        """Let it write after ids, by the endpoint that takes what is asked."""
         body: dict[str, Any] = {"model": self.model, "return_token_ids": True}
         body |= _salted(salt)
         if pictures or _FORCED in settings:
@@ -233,12 +232,10 @@ class Vllm:
         return host.post(_COMPLETIONS, body)
 
     def _find(self, answer: Any, key: str) -> Any:  # noqa: ANN401 JSON
-        """Return a field of an answer, or of its only choice."""
         value = _pick(answer, key)
         return _pick(answer, "choices", 0, key) if value is None else value
 
     def _facts(self, answer: Any) -> dict[str, Any]:  # noqa: ANN401 JSON
-        """Return what an answer says of its cache and weights."""
         usage = _pick(answer, "usage", "prompt_tokens_details", "cached_tokens")
         spans = self._find(answer, "weight_versions")
         weights = [
@@ -348,7 +345,6 @@ class Sglang:
         )
 
     def _facts(self, answer: Any) -> dict[str, Any]:  # noqa: ANN401 JSON
-        """Return what an answer says of its cache and weights."""
         weights = _pick(answer, "meta_info", "weight_version")
         return {
             "num_cached": _count(_pick(answer, "meta_info", "cached_tokens")),
@@ -414,7 +410,6 @@ def _count(value: Any) -> int:  # noqa: ANN401 JSON
 
 
 def _id_of(entry: Any, token: int) -> Any:  # noqa: ANN401 JSON
-    """Return which id an entry of vLLM is about."""
     if not isinstance(entry, dict) or str(token) in entry:
         return token
     first = str(next(iter(entry), "-1"))

@@ -78,7 +78,6 @@ class Eyes:
         return replace(trajectory, spans=self._spans(trajectory), markers=self.markers)
 
     def _spans(self, trajectory: Trajectory) -> tuple[tuple[int, int], ...]:
-        """Give each picture its image tokens, in order."""
         at = (trajectory.ids == self.image_token).nonzero()[:, 0]
         spans = []
         used = 0
@@ -201,7 +200,6 @@ class Eyes:
         return self.pixels[key]
 
     def _options(self, limits: tuple[int, int]) -> dict[str, Any]:
-        """Return how the processor is called."""
         if "internvl" in self.model.config.model_type:
             return {"crop_to_patches": True}
         size = dict(self.processor.size) if any(limits) else {}
@@ -210,7 +208,6 @@ class Eyes:
         return {"size": size} if size else {}
 
     def _count(self, values: dict[str, Any]) -> int:
-        """Return how many image tokens a picture has."""
         config = self.model.config
         if config.model_type == _LLAMA:
             return 1
@@ -269,7 +266,6 @@ class Eyes:
     def _encode(
         self, picture: Picture, size: int, setting: str, samples: Samples
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return a picture's features and those of deeper levels."""
         if picture.look in {"pad", "zeros"}:
             token = torch.tensor([self.image_token], device=self.model.device)
             embedded = self.model.get_input_embeddings()(token)

@@ -273,7 +273,6 @@ class LocalEngine:
         positions: Tensor,
         cache: Any,  # noqa: ANN401 of transformers
     ) -> Tensor:
-        """Return the last hidden states, of each row of positions."""
         device, rows = self.model.device, positions.shape[1]
         ids = request.ids.expand(rows, -1).to(device)
         before = 0 if cache is None else cache.get_seq_length()

@@ -130,8 +130,6 @@ def _routers(model: Any) -> list[Any]:  # noqa: ANN401 of transformers
 
 
 def _route(**changes: Callable[[Any], Any]) -> Setting:
-    """Change numbers of all routers."""
-
     @contextmanager
     def on(model: Any) -> Iterator[None]:  # noqa: ANN401 of transformers
         saved = []

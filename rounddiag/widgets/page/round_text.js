@@ -97,7 +97,7 @@ function roundNotes({ action, facts = [] }) {
 /** How the episode ended, as far as the file says. */
 function episodeEnd({ facts, last, outcome }) {
   const lines = facts.map(({ name, text, is_error: isError }) => element("p", { class: isError ? "rdx-failed" : null }, element("b", {}, `${visible(name)} `), ...visibleNodes(text)));
-  const none = element("p", {}, OUTCOMES[outcome?.word] ?? "The file does not say how the episode ended.");
+  const none = element("p", {}, OUTCOMES[outcome?.word] ?? (outcome?.word || "The file does not say how the episode ended."));
   return element("section", { class: "rdx-end", "aria-label": "End of the episode" }, element("h4", {}, "end"), lines.length ? lines : none, last && element("p", {}, `last action: ${visible(last)}`));
 }
 

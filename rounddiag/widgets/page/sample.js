@@ -218,7 +218,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
 
   function showOutcome() {
     const { word, why } = trajectory.end?.outcome ?? {};
-    outcome.textContent = OUTCOMES[word] ?? "outcome not recorded";
+    outcome.textContent = OUTCOMES[word] ?? (word || "outcome not recorded");
     outcome.hidden = !word && Number.isFinite(trajectory.reward); // which a chip shows
     [outcome.title, outcome.dataset.outcome] = [visible(why || "The file has no status, reward or final action."), word];
     const failed = trajectory.rounds.filter((round) => errorOf(trajectory, round));
