@@ -276,7 +276,8 @@ def is_picture_data(value: Fields) -> bool:
 
 
 _BASE64 = {"bytes", "image_base64", "b64_json", "data", "blob", "result"}
-_SIGNED = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")  # PNG, JPEG, GIF, WebP
+# PNG, JPEG, GIF, WebP, TIFF
+_SIGNED = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR", "SUkqA", "TU0AK")
 _SHORTEST = 64  # characters of a picture: no path starts so and is so long
 
 

@@ -57,7 +57,7 @@ def read_completions(
             completion = record.get("completion", _messages(record))
             if isinstance(completion, str):
                 completion = [{"role": GENERATED, "content": completion}]
-            transcript.add_written(objects_in(completion))
+            transcript.add_written(messages_in(completion))
             transcript.add_pictures(record.get("images"))
         transcript.columns = _columns(transcript, record)
         if isinstance(name := record.get("trajectory_id"), str):
