@@ -126,7 +126,8 @@ def _block(block: Fields, around: str) -> Iterator[Piece]:
     failed = any(block.get(name) is True for name in ("is_error", "isError"))
     is_output = OUTPUT.search(kind) is not None
     pieces = [*pieces_of(block, kind)]
-    if kind and (not block.keys() - MARKS or (failed and not pieces)):
+    known = {name for name, value in block.items() if value is not None}
+    if kind and (not known - MARKS or (failed and not pieces)):
         pieces = [_unknown("", kind)]
     for piece in pieces:
         yield replace(

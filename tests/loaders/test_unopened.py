@@ -44,11 +44,9 @@ CHATS = [
     ([{"span": {"input": SAID}}, {"span": None}, {"x": 1}], "span.input", 3, 2),
     ([{"t": [{"choice": 1, "message": m} for m in SAID]}] * 2, "t", 2, 4),
     ([{"t": [SAID[0], {"message": SAID[1]}, *SAID[2:]]}], "t", 1, 2),
-    ([SAID, SAID], "each row", 2, 4),
-    (SAID, "the rows", 1, 2),
     ([{"type": m["role"], "message": m} for m in SAID], "the rows", 1, 2),
     ([{"q": SAID[0], "a": SAID[1]}] * 3, "the rows", 3, 3),
-    ({"conversations": GPT}, "conversations", 1, 1),
+    ({"chat": GPT}, "chat", 1, 1),
     ([{"inputs": {"messages": [LANGCHAIN]}}], "inputs.messages[*]", 1, 1),
     ([{"contents": GEMINI}], "contents", 1, 1),
     ([{"deep": [[[[{"x": {"y": [SAID]}}]]]]}], "deep[*][*][*][*].x.y[*]", 1, 2),
@@ -207,9 +205,9 @@ def test_the_first_place_has_the_fewest_lists_around_it_then_most_items() -> Non
 def test_log_probs_of_an_unknown_layout_are_not_called_missing() -> None:
     content = [{"token": "wait()", "logprob": -0.5}]
     choice = {"message": SAID[1], "logprobs": {"content": content}}
-    row = {"request": {"messages": SAID[:1]}, "response": {"choices": [choice]}}
+    row = {"request": {"messages": SAID[:1]}, "answer": {"choices": [choice]}}
     message = refused([row])
-    where = "log-probs that are not read there, `response.choices[*].logprobs`"
+    where = "log-probs that are not read there, `answer.choices[*].logprobs`"
     assert where in message
     assert opened(code_in(message), [row]).num_rounds == 1
     choice["logprobs"] = None

@@ -27,6 +27,7 @@ Tokens = dict[str, Array]
 
 GIVEN = "assistant (given)"  # of a prompt: the model did not write it in this episode
 _EMPTY = "content.image"  # a block of a picture, as it is named where it has none
+_TAG = "<image>"  # stands for a picture in texts of data sets
 _MOST_BYTES = 1 << 29  # of a picture: raw RGBA of the most pixels that Pillow decodes
 
 
@@ -138,18 +139,24 @@ class Transcript:
         return shots
 
     def add_pictures(self, values: object) -> None:
-        """Add the pictures of a row, where messages have empty blocks or in front."""
+        """Add the pictures of a row: in place of empty blocks, or of `<image>`.
+
+        Where their number differs, all stand in front.
+        """
         pieces = read_content({"images": values})
-        shots = self.pictures(*(p.picture for p in pieces if p.kind == "picture"))
+        named = [p.picture for p in pieces if p.kind == "picture"]
         empty = [turn for turn in self.turns for _ in range(turn.num_empty)]
-        if shots and len(empty) == len(shots):
+        tags = [t for t in self.turns for _ in range(t.text.count(_TAG))]
+        if named and len(empty) == len(named):
             self.num_unread_blocks -= len(empty)
             self.left_out.discard(_EMPTY)
+        elif len(tags) == len(named):
+            empty = tags
         else:
             empty = [turn for turn in self.turns if turn.role != "system"][:1]
-            empty *= len(shots)
-        for turn, shot in zip(empty, shots, strict=False):
-            turn.images.append(shot)
+            empty *= len(named)
+        for turn, picture in zip(empty, named, strict=False):
+            turn.images += self.pictures(picture)
 
     def plain(self, record: object, *used: str, of: str = "") -> dict[str, object]:
         """Return the texts, numbers and flags of an object, except some, as columns.

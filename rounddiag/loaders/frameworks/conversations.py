@@ -58,7 +58,7 @@ def read_completions(
             if isinstance(completion, str):
                 completion = [{"role": GENERATED, "content": completion}]
             transcript.add_written(messages_in(completion))
-            transcript.add_pictures(record.get("images"))
+            transcript.add_pictures(record.get("images", record.get("image")))
         transcript.columns = _columns(transcript, record)
         if isinstance(name := record.get("trajectory_id"), str):
             transcript.names = {name: 0}
@@ -66,13 +66,45 @@ def read_completions(
 
 
 def _messages(record: _Record) -> object:
-    """Return `messages`; tables may have them as JSON."""
-    messages = record.get("messages")
-    if not isinstance(messages, str):
-        return messages
-    with suppress(JsonError):
-        return parse_json(messages)
-    return None
+    """Return the messages of a row; tables may have them as JSON."""
+    messages = record.get("messages", record.get("conversations"))
+    if isinstance(messages, str):
+        try:
+            messages = parse_json(messages)
+        except JsonError:
+            return None
+    system = record.get("system") if "conversations" in record else None
+    given = [{"role": "system", "content": system}] if isinstance(system, str) else []
+    return [*given, *map(_renamed, objects_in(messages))]
+
+
+# The names of roles in ShareGPT's layout, as LLaMA-Factory reads it, and in LLaVA's.
+_ROLES = {
+    **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "bot"), GENERATED),
+    "function_call": GENERATED,
+    "human": "user",
+    "observation": "tool",
+}
+
+
+def _renamed(message: _Record) -> _Record:
+    """Return a message of `from` and `value` as one of a role and its content."""
+    name = message.get("from")
+    if not isinstance(name, str) or "role" in message:
+        return message
+    said, value = "content", message.get("value")
+    if name == "function_call" and isinstance(value, str):
+        with suppress(JsonError):
+            said, value = "tool_calls", parse_json(value, dict | list)
+    others = {k: v for k, v in message.items() if k not in {"from", "value"}}
+    return {**others, "role": _ROLES.get(name, name), said: value}
+
+
+def read_messages(lines: JsonLines, source: Source) -> Iterator[Transcript]:
+    """Read one trajectory, of which each record is a message."""
+    yield from read_completions(
+        JsonLines(source, {"messages": [*map(dict, lines)]}), source
+    )
 
 
 _IDS = ("prompt_ids", "completion_ids", "completion_logprobs")
@@ -124,12 +156,13 @@ def _usage(transcript: Transcript, response: object) -> dict[str, object]:
 
 _OF_ROWS = (
     *("prompt", "completion", "messages", "trajectory", "trajectory_id"),
-    *("reward", "metrics", "error", "timing", "images"),
+    *("reward", "metrics", "error", "timing", "images", "image", "conversations"),
 )
 
 
 def _columns(transcript: Transcript, record: _Record) -> dict[str, object]:
-    columns = transcript.plain(record, *_OF_ROWS)
+    used = ("system",) if "conversations" in record else ()
+    columns = transcript.plain(record, *_OF_ROWS, *used)
     columns = {**transcript.plain(record.get("metrics"), of="metrics"), **columns}
     timing = record.get("timing")
     columns |= {
@@ -257,6 +290,21 @@ MESSAGES = replace(
     framework="any",
     files=("*.jsonl",),
     keys=("messages",),
+)
+SHAREGPT = replace(
+    COMPLETIONS,
+    name="conversations of `from` and `value`, with pictures where `<image>` stands",
+    framework="any; LLaMA-Factory, LLaVA, ShareGPT",
+    files=("*.jsonl", "*.parquet"),
+    keys=("conversations",),
+)
+MESSAGE_LIST = Format(
+    name="one conversation: a list of messages",
+    framework="WebVoyager and others",
+    files=("interact_messages.json",),
+    keys=("role", ("content", "parts")),
+    trajectories=read_messages,
+    in_parts=True,
 )
 VERL_ROLLOUTS = Format(
     name="decoded samples of `rollout_data_dir` and `validation_data_dir`",
