@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import FORMATS
+from rounddiag.loaders.unopened import folder_error
 from rounddiag.wording import by_numbers, join_names
 
 # fsspec chains several by `::`. A drive of Windows has one letter.
@@ -89,6 +90,8 @@ def _list_folder(folder: Path) -> list[Path]:
             found=f"a model checkpoint: {_relative_names(checkpoint, folder)}",
             advice="A checkpoint holds weights: save a batch in the trainer.",
         )
+    if error := folder_error(folder, candidates):
+        raise error
     raise LoadError.build(
         file=folder,
         expected="a file with the name of a framework's file",

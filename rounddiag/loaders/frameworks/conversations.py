@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import Any
 
 from rounddiag.batch import Batch
-from rounddiag.batch.messages import messages_in
+from rounddiag.batch.content import SAID
+from rounddiag.batch.messages import TOOL, is_item, messages_in
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.trajectory_batch import batch_of
 from rounddiag.loaders.assembly.turns import (
@@ -75,29 +76,53 @@ def _messages(record: _Record) -> object:
             return None
     system = record.get("system") if "conversations" in record else None
     given = [{"role": "system", "content": system}] if isinstance(system, str) else []
-    return [*given, *map(_renamed, objects_in(messages))]
+    return [*given, *(m for item in objects_in(messages) for m in _messages_of(item))]
 
 
-# The names of roles in ShareGPT's layout, as LLaMA-Factory reads it, and in LLaVA's.
+def _messages_of(item: _Record) -> list[_Record]:
+    """Return the message that an object is, or those in its fields."""
+    message = as_message(item)
+    inner = [m for v in item.values() if isinstance(v, dict) for m in _messages_of(v)]
+    inner = [each for each in inner if as_message(each)]
+    return inner if message is None and inner else [message or item]
+
+
+def as_message(value: _Record) -> _Record | None:
+    """Return an object as a message of a role and its content; None if it is none.
+
+    Others name the role and what was said otherwise: ShareGPT's `from` and `value`.
+
+    Examples
+    --------
+    >>> as_message({"from": "gpt", "value": "wait()"})
+    {'role': 'assistant', 'content': 'wait()'}
+    """
+    key = next((k for k in _SPEAKERS if isinstance(value.get(k), str)), "")
+    said = next((name for name in _SAID if name in value), "")
+    is_typed = key == "type" and value[key] in _TYPES and "content" in value
+    if not said or not (is_typed or key in _SPEAKERS[:-1]):
+        return value if is_item(value) else None
+    if key == "type" or (key == "role" and value[key] not in _ROLES and said in SAID):
+        return value
+    name, words = value[key], value[said]
+    others = {k: v for k, v in value.items() if k not in {key, said}}
+    said = said if said in SAID else "content"
+    if name == "function_call" and isinstance(words, str):
+        with suppress(JsonError):
+            said, words = "tool_calls", parse_json(words, dict | list)
+    return {**others, "role": _ROLES.get(name, name), said: words}
+
+
+_SPEAKERS = ("role", "from", "speaker", "type")
+_SAID = (*SAID, "value", "message")
+_TYPES = {"human", "ai", "system", "tool", "user", "assistant"}  # LangChain's
+# Names of roles, most of them in ShareGPT's layout as LLaMA-Factory reads it.
 _ROLES = {
-    **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "bot"), GENERATED),
+    **dict.fromkeys(("gpt", "chatgpt", "bot", "agent", "ai", "AI"), GENERATED),
     "function_call": GENERATED,
     "human": "user",
-    "observation": "tool",
+    "observation": TOOL,
 }
-
-
-def _renamed(message: _Record) -> _Record:
-    """Return a message of `from` and `value` as one of a role and its content."""
-    name = message.get("from")
-    if not isinstance(name, str) or "role" in message:
-        return message
-    said, value = "content", message.get("value")
-    if name == "function_call" and isinstance(value, str):
-        with suppress(JsonError):
-            said, value = "tool_calls", parse_json(value, dict | list)
-    others = {k: v for k, v in message.items() if k not in {"from", "value"}}
-    return {**others, "role": _ROLES.get(name, name), said: value}
 
 
 def read_messages(lines: JsonLines, source: Source) -> Iterator[Transcript]:
