@@ -111,6 +111,7 @@ _CHECKPOINT = re.compile(
 
 _ANY = ("*.", "[0-9]*.")
 _COMPANIONS = {"rollout_data/*.pt"}  # slime's, which its train file reads itself
+_MIRROR = "dashboard_columns/*.parquet"  # miles', of what its train files hold
 
 
 def _other_batches(
@@ -127,11 +128,14 @@ def _other_batches(
         for pattern, _ in name_patterns()
         if not (is_specific and pattern.startswith(_ANY)) and pattern not in _COMPANIONS
     ]
-    known = {*files}
+    known, steps = {*files}, {file.stem.partition("_")[0] for file in files}
     return [
         file
         for file in candidates
         if file not in known
+        and not (
+            is_like(file.as_posix(), _MIRROR) and file.stem.rpartition("_")[2] in steps
+        )
         and any(is_like(file.as_posix(), pattern) for pattern in patterns)
     ]
 
@@ -156,7 +160,11 @@ def name_patterns() -> list[tuple[str, bool]]:
     """
     patterns = [(pattern, form.in_parts) for form in FORMATS for pattern in form.files]
     return sorted(
-        patterns, key=lambda pair: (pair[0].startswith("*."), "/" not in pair[0])
+        patterns,
+        key=lambda pair: (
+            *(pair[0].startswith("*."), "/" not in pair[0]),
+            pair[0] == _MIRROR,
+        ),
     )
 
 
