@@ -13,7 +13,7 @@ TensorDict            `read_tensordict`: its fields by name
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -425,12 +425,11 @@ def _datum(row: object) -> object:
 
 
 def _read_consolidated(
-    parts: dict[object, object], storage: StoredArray
+    parts: Mapping[Any, Any], storage: StoredArray
 ) -> dict[str, Value]:
     """Read the leaves, which are tensors, and what stands beside them, which is not."""
     fields: dict[str, Value] = {}
-    leaves: Any = parts["leaves"]
-    for key, leaf in leaves.items():
+    for key, leaf in parts["leaves"].items():
         if isinstance(key, str):
             fields[key], ragged = _leaf(leaf, storage)
             if key.startswith("<NJT_OFFSETS>"):
@@ -440,7 +439,7 @@ def _read_consolidated(
     return {**_beside_leaves(parts), **tensors}
 
 
-def _beside_leaves(parts: dict[object, object]) -> dict[str, Value]:
+def _beside_leaves(parts: Mapping[Any, Any]) -> dict[str, Value]:
     fields: dict[str, Value] = {}
     for name, value in object_in(parts.get("non_tensors")).items():
         match value:  # one for all rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.batch.content import SAID, Fields, is_empty, plain_json, read_content
+from rounddiag.batch.content import Fields, is_empty, read_content
 from rounddiag.batch.messages import describe_calls, new_in, read_message, write_text
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
@@ -235,14 +234,18 @@ def new_messages(
     >>> new_messages([a, b], [b, c])
     ([{'content': 'c'}], True)
     """
-    new, is_rewritten = new_in([*map(_key, known)], [*map(_key, prompt)])
+    new, is_rewritten = new_in([*map(said_key, known)], [*map(said_key, prompt)])
     return [prompt[index] for index in new], is_rewritten
 
 
-def _key(message: Fields) -> str:
-    """Return what a message says; its other fields depend on the call."""
-    said = [message.get(name) for name in ("role", *SAID)]
-    return json.dumps(said, default=plain_json, sort_keys=True)
+def said_key(message: Fields) -> str:
+    """Return what a message says; its other fields depend on the call.
+
+    Its thoughts are left out of later prompts.
+    """
+    said = read_message(message)
+    pieces = (piece for piece in said.pieces if piece.kind != "thought")
+    return "\n".join([said.role, *map(repr, pieces)])
 
 
 def call_of(

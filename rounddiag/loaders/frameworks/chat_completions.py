@@ -7,117 +7,98 @@ objects (chat completions) or `token_logprobs` (completions).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from rounddiag.batch.content import as_json, is_empty
-from rounddiag.batch.messages import messages_in, read_message
+from rounddiag.batch.messages import messages_in
 from rounddiag.batch.turns import GENERATED
-from rounddiag.loaders.assembly.turns import AgentTurn, Transcript, call_of
+from rounddiag.loaders.assembly.turns import Transcript, said_key
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.frameworks.conversations import add_calls
 from rounddiag.loaders.json_lines import JsonLines
-from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, records_in
 from rounddiag.text.json_text import object_in, objects_in
 
-_Record = Mapping[str, Any]
-_IDS = ("prompt_token_ids", "token_ids", "log_probs")
+_Call = dict[str, Any]
 _PROMPTS = ("messages", "prompt", "input")
+_READ = {*_PROMPTS, "request", "response", "choices"}
+_OF_CHOICES = {"index", "message", "text", "token_ids", "prompt_token_ids", "logprobs"}
 
 
 def read_calls(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
     """Read calls; one whose messages begin with all of an earlier one follows it.
 
-    What the records and requests of a trajectory agree about is a column of samples,
+    What the records and requests of each trajectory agree about is a column of samples,
     the rest one of rounds.
     """
-    transcripts: list[Transcript] = []
-    ends: dict[tuple[str, ...], Transcript] = {}
-    facts: list[tuple[Transcript, AgentTurn, dict[str, object]]] = []
+    trajectories: list[list[tuple[_Call, _Call]]] = []
+    ends: dict[tuple[str, ...], list[tuple[_Call, _Call]]] = {}
     for record in records_in(root):
         asked, answer = (object_in(record.get(n)) for n in ("request", "response"))
-        inner = answer if "choices" in answer else record
         given = {**record, **asked}
+        answer = answer if "choices" in answer else {**record}
         prompt = next((given[name] for name in _PROMPTS if name in given), None)
         messages = messages_in(prompt)
-        keys = [*map(_key, messages)]
-        for choice in objects_in(inner.get("choices")):
-            known = (tuple(keys[:size]) for size in range(len(keys), 0, -1))
-            end = next((end for end in known if end in ends), ())
-            transcript = ends.pop(end, None) or Transcript(file=source.path)
-            transcripts += [] if end else [transcript]
-            transcript.add_prompt(messages[len(end) :])
-            turn = _add_choice(transcript, choice, inner, prompt)
+        keys = [*map(said_key, messages)]
+        facts = {} if answer == record else {k: given[k] for k in given.keys() - _READ}
+        for choice in objects_in(answer.get("choices")):
             said = choice.get("message") or {"content": choice.get("text")}
-            ends[(*keys, _key({**said, "role": GENERATED}))] = transcript
-            row = transcript.plain(asked, *_PROMPTS, of="request")
-            if inner is answer:
-                row |= transcript.plain(record, *_PROMPTS, "request", "response")
-            facts.append((transcript, turn, row))
-    _share(facts)
-    yield from transcripts
-
-
-def _key(message: _Record) -> str:
-    """Return what a message says; its thoughts are left out of later requests."""
-    said = read_message(message)
-    pieces = (piece for piece in said.pieces if piece.kind != "thought")
-    return as_json([said.role, *map(repr, pieces)])
-
-
-def _add_choice(
-    transcript: Transcript, choice: _Record, answer: _Record, prompt: object
-) -> AgentTurn:
-    given = answer.get(_IDS[0], choice.get(_IDS[0], prompt))
-    ids = {_IDS[0]: given, _IDS[1]: choice.get(_IDS[1])}
-    ids[_IDS[2]] = _log_probs(object_in(choice.get("logprobs")))
-    call = call_of(ids, *_IDS)
-    lost = () if call is None else ("logprobs",) * (call[2] is not None)
-    columns = {
-        **transcript.plain(answer, *_OF_ANSWERS, of="response"),
-        **transcript.plain(choice, *_OF_CHOICES, *lost, of="response.choices"),
-        **transcript.plain(answer.get("usage"), of="response.usage"),
-        **outcome(answer.get("usage"), num_generated="completion_tokens"),
-    }
-    if "id" in answer:
-        columns["request_id"] = str(answer["id"])
-    transcript.left_out |= {
-        f"response.{name}"
-        for name in (_IDS[0], f"choices.{_IDS[1]}")
-        if call is None and not is_empty(ids[name.rpartition(".")[2]])
-    }
-    said = choice.get("message") or {"content": choice.get("text")}
-    return transcript.add(said, GENERATED, call=call, columns=columns)
-
-
-def _log_probs(values: _Record) -> object:
-    tokens = objects_in(values.get("content"))
-    listed = np.array([token.get("logprob", np.nan) for token in tokens], np.float64)
-    return listed if len(tokens) else values.get("token_logprobs")
-
-
-_OF_ANSWERS = (*_PROMPTS, "request", "response", "choices", "usage", "id", _IDS[0])
-_OF_CHOICES = ("message", "text", "index", _IDS[0], _IDS[1])
-
-
-def _share(facts: list[tuple[Transcript, AgentTurn, dict[str, object]]]) -> None:
-    """Set columns of samples where each trajectory has one value, else of rounds."""
-    values: dict[str, dict[int, set[object]]] = {}
-    for transcript, _, row in facts:
-        for name, value in row.items():
-            values.setdefault(name, {}).setdefault(id(transcript), set()).add(value)
+            said = {**said, "role": GENERATED}
+            known = (tuple(keys[:size]) for size in range(len(keys), 0, -1))
+            calls = ends.pop(next((end for end in known if end in ends), ()), [])
+            trajectories += [] if calls else [calls]
+            calls.append((facts, _call(answer, choice, messages, prompt, said)))
+            ends[(*keys, said_key(said))] = calls
+    names = {name for calls in trajectories for facts, _ in calls for name in facts}
     shared = {
-        n for n, each in values.items() if all(len(v) == 1 for v in each.values())
+        name
+        for name in names
+        if all(
+            f.get(name) == calls[0][0].get(name)
+            for calls in trajectories
+            for f, _ in calls
+        )
     }
-    for transcript, turn, row in facts:
-        for name, value in row.items():
-            columns = transcript.columns if name in shared else turn.columns
-            columns.setdefault(name, value)
-        if isinstance(reward := row.get("reward"), int | float):
-            transcript.columns["rewards"] = reward  # the last of its calls
+    for calls in trajectories:
+        transcript = Transcript(file=source.path)
+        first = calls[0][0]
+        transcript.columns = transcript.plain({n: first.get(n) for n in shared})
+        for facts, call in calls:
+            call |= {n: v for n, v in facts.items() if n not in shared}
+            if isinstance(reward := facts.get("reward"), int | float):
+                transcript.columns["rewards"] = reward  # the last of its calls
+        add_calls(transcript, [call for _, call in calls])
+        yield transcript
+
+
+def _call(
+    answer: _Call, choice: _Call, messages: object, prompt: object, said: object
+) -> _Call:
+    """Return a choice as a call of a trajectory of verifiers."""
+    ids = prompt if isinstance(prompt, np.ndarray) else None
+    log_probs = object_in(choice.get("logprobs"))
+    tokens = objects_in(log_probs.get("content"))
+    values = [token.get("logprob", np.nan) for token in tokens]
+    listed = np.array(values) if values else log_probs.get("token_logprobs")
+    others = {k: v for k, v in choice.items() if k not in _OF_CHOICES}
+    return {
+        **{k: answer[k] for k in answer.keys() - _READ - {"id", "usage", *_OF_CHOICES}},
+        **others,
+        **({"request_id": str(answer["id"])} if "id" in answer else {}),
+        "prompt": messages,
+        "completion": [said],
+        "tokens": {
+            "prompt_ids": {"prompt_token_ids": ids, **choice, **answer}[
+                "prompt_token_ids"
+            ],
+            "completion_ids": choice.get("token_ids"),
+            "completion_logprobs": listed,
+        },
+        "response": {"usage": answer.get("usage")},
+    }
 
 
 CHAT_COMPLETIONS = Format(

@@ -52,7 +52,7 @@ def read_completions(
         transcript = Transcript(file=source.path)
         steps = objects_in(record.get("trajectory"))
         if steps:
-            _add_calls(transcript, steps)
+            add_calls(transcript, steps)
         else:
             transcript.add_prompt(messages_in(record.get("prompt")))
             completion = record.get("completion", _messages(record))
@@ -125,7 +125,7 @@ _ROLES = {
 }
 
 
-def read_messages(lines: JsonLines, source: Source) -> Iterator[Transcript]:
+def read_conversation(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     """Read one trajectory, of which each record is a message."""
     yield from read_completions(
         JsonLines(source, {"messages": [*map(dict, lines)]}), source
@@ -135,7 +135,8 @@ def read_messages(lines: JsonLines, source: Source) -> Iterator[Transcript]:
 _IDS = ("prompt_ids", "completion_ids", "completion_logprobs")
 
 
-def _add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
+def add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
+    """Add calls: what is new in the prompt of each, and its completion, a round."""
     known: list[Any] = []
     for step in steps:
         prompt = messages_in(step.get("prompt"))
@@ -148,12 +149,13 @@ def _add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
             **transcript.plain(step, *_OF_CALLS, of="trajectory"),
             **_usage(transcript, step.get("response")),
         }
-        transcript.plain(tokens, *_IDS, of="trajectory.tokens")
+        call = call_of(tokens, *_IDS) if isinstance(tokens, dict) else None
+        used = _IDS[: 0 if call is None else 3 if call[2] is not None else 2]
+        transcript.plain(tokens, *used, of="trajectory.tokens")
         first = True
         for message in written:
             role = str(message.get("role", GENERATED))
             if role == GENERATED and first:
-                call = call_of(tokens, *_IDS) if isinstance(tokens, dict) else None
                 turn = transcript.add(message, GENERATED, call=call, columns=columns)
                 if "action" in turn.columns:
                     turn.action = str(turn.columns.pop("action"))
@@ -270,7 +272,7 @@ def read_rllm(lines: JsonLines, source: Source) -> Iterator[Transcript]:
             names = {f"{name}_{index}" if index else name: 0}
             transcript = Transcript(file=source.path, names=names)
             steps = objects_in(record.get("steps"))
-            _add_calls(transcript, [*map(_rllm_call, steps)])
+            add_calls(transcript, [*map(_rllm_call, steps)])
             transcript.columns = {
                 **transcript.plain(document, "epoch", "episode_id", "trajectories"),
                 **transcript.plain(record, "reward", "steps", of="trajectories"),
@@ -328,7 +330,7 @@ MESSAGE_LIST = Format(
     framework="WebVoyager and others",
     files=("interact_messages.json",),
     keys=("role", ("content", "parts")),
-    trajectories=read_messages,
+    trajectories=read_conversation,
     in_parts=True,
 )
 VERL_ROLLOUTS = Format(

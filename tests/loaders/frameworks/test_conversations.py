@@ -157,7 +157,7 @@ def test_calls_that_go_on_are_one_sample_with_its_ids() -> None:
     assert batch.sample_columns["temperature"].tolist() == [0.5] * 3
     assert batch.round_columns["request_id"].tolist() == ["c1", "c3", "c1", "c1"]
     assert batch.round_columns["reward"].tolist()[:2] == [0.0, 1.0]
-    assert batch.meta["left_out"] == ["request.tools"]
+    assert batch.meta["left_out"] == ["tools"]
 
 
 def test_calls_whose_context_was_rewritten_are_joined_by_a_column() -> None:
@@ -177,9 +177,9 @@ def test_ids_without_a_place_are_named(lost: str) -> None:
     )
     batch = rd.load([row])
 
-    known = {"prompt_token_ids", "choices.token_ids"} - {lost, f"choices.{lost}"}
-    named = {f"response.{name}" for name in (*known, "choices.logprobs")}
-    assert named < {*batch.meta["left_out"]}
+    kept = {"prompt_token_ids": "completion_ids", "token_ids": "prompt_ids"}[lost]
+    named = {f"trajectory.tokens.{name}" for name in (kept, "completion_logprobs")}
+    assert named | {"tools"} == {*batch.meta["left_out"]}
     assert [text for _, text in said(batch)] == ["Go.", "a"]
 
 
