@@ -126,7 +126,8 @@ def _block(block: Fields, around: str) -> Iterator[Piece]:
     failed = any(block.get(name) is True for name in ("is_error", "isError"))
     is_output = OUTPUT.search(kind) is not None
     pieces = [*pieces_of(block, kind)]
-    if kind and (not block.keys() - MARKS or (failed and not pieces)):
+    known = {name for name, value in block.items() if value is not None}
+    if kind and (not known - MARKS or (failed and not pieces)):
         pieces = [_unknown("", kind)]
     for piece in pieces:
         yield replace(
@@ -276,7 +277,8 @@ def is_picture_data(value: Fields) -> bool:
 
 
 _BASE64 = {"bytes", "image_base64", "b64_json", "data", "blob", "result"}
-_SIGNED = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")  # PNG, JPEG, GIF, WebP
+# PNG, JPEG, GIF, WebP, TIFF
+_SIGNED = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR", "SUkqA", "TU0AK")
 _SHORTEST = 64  # characters of a picture: no path starts so and is so long
 
 

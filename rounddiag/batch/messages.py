@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -51,6 +51,8 @@ class Message:
 def messages_in(value: object) -> list[dict[str, Any]]:
     """Return a conversation as messages: a list of them, or the text of one.
 
+    Items of one response of the Responses API are one message.
+
     Examples
     --------
     >>> messages_in("Go.")
@@ -58,9 +60,55 @@ def messages_in(value: object) -> list[dict[str, Any]]:
     """
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
-    return objects_in(value)
+    return [*map(join_items, split_responses(objects_in(value)))]
 
 
+def split_responses(messages: Iterable[Any]) -> list[list[Any]]:
+    """Group messages so that items which the model wrote in one response are one group.
+
+    These follow each other: a user's message or the result of a call ends them. Other
+    messages are groups of their own.
+
+    Examples
+    --------
+    >>> items = [{"type": "reasoning"}, {"type": "function_call"}, {"role": "user"}]
+    >>> [*map(len, split_responses(items))]
+    [2, 1]
+    """
+    groups: list[list[Any]] = []
+    for message in messages:
+        last = groups[-1][-1] if groups else {}
+        pair = (last, message)
+        if all(map(_is_of_model, pair)) and any(map(is_item, pair)):
+            groups[-1].append(message)
+        else:
+            groups.append([message])
+    return groups
+
+
+def join_items(items: Sequence[Any]) -> Any:  # noqa: ANN401 a message, as it was
+    """Return a message of several items; a single one as it is."""
+    return items[0] if len(items) == 1 else {"role": GENERATED, "output": items}
+
+
+def is_item(message: object) -> bool:
+    """Return whether something is an item of the Responses API, or the result of one.
+
+    Such items have a type, and no role but that of a message.
+    """
+    kind = str(message.get("type", "")) if isinstance(message, Mapping) else ""
+    return kind in _ITEMS or bool(CALL.search(kind) or OUTPUT.search(kind))
+
+
+def _is_of_model(message: object) -> bool:
+    if not isinstance(message, Mapping):
+        return False
+    if message.get("role"):
+        return message["role"] == GENERATED
+    return is_item(message) and is_written(message)
+
+
+_ITEMS = {"message", "reasoning"}
 _ROLES = {"model": GENERATED}  # Gemini's
 # LangChain's types of messages, and their roles.
 _TYPES = {"human": "user", "ai": GENERATED, "system": "system", "tool": TOOL}
@@ -80,22 +128,22 @@ def read_message(message: Fields) -> Message:
     items = objects_in(message.get("output"))
     is_reply = any(map(is_written, items))
     kind = str(message.get("type", ""))
-    is_item = kind == "reasoning" or bool(CALL.search(kind) or OUTPUT.search(kind))
+    is_bare = kind != "message" and is_item(message)
     said = {name: message[name] for name in SAID if name in message}
     others = {
         name: value
         for name, value in message.items()
-        if not (is_item or name in said or name in MARKS or is_empty(value))
+        if not (is_bare or name in said or name in MARKS or is_empty(value))
     }
     ends = [s for i in (message, *items) if isinstance(s := i.get("status"), str) and s]
     others |= {"status": ends[-1]} if ends else {}
-    pieces = _once(read_content([message]) if is_item else pieces_of(said, ""))
+    pieces = _once(read_content([message]) if is_bare else pieces_of(said, ""))
     given = message.get("role")
-    role = GENERATED if is_reply or is_item else _TYPES.get(kind, "user")
+    role = GENERATED if is_reply or is_bare else _TYPES.get(kind, "user")
     role = given if isinstance(given, str) and given else role
     known = [piece for piece in pieces if piece.kind != "unknown"]
     is_result = known and all(piece.is_output for piece in known)
-    if is_result and (is_item or role == "user"):
+    if is_result and (is_bare or role == "user"):
         role = TOOL
     return Message(role=_ROLES.get(role, role), pieces=pieces, others=others)
 

@@ -12,7 +12,15 @@ import torch
 
 from rounddiag._typing import Array
 from rounddiag.batch.content import SAID
-from rounddiag.batch.messages import Message, describe_calls, read_message, write_text
+from rounddiag.batch.messages import (
+    Message,
+    describe_calls,
+    is_item,
+    join_items,
+    read_message,
+    split_responses,
+    write_text,
+)
 from rounddiag.batch.step_order import is_absent, sort_keys
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import BatchError
@@ -71,7 +79,7 @@ class StepTable:
     columns: Mapping[str, Sequence[Any]]
     num_rows: int
     context: str
-    _read: dict[int, Said] = field(default_factory=dict)
+    _read: dict[tuple[int, ...], Said] = field(default_factory=dict)
 
     @classmethod
     def of(cls, steps: Any) -> StepTable:  # noqa: ANN401 whatever is passed
@@ -213,13 +221,14 @@ class StepTable:
         messages = self.columns[_MESSAGES][row] if _MESSAGES in self.columns else []
         if not isinstance(messages, list | tuple | np.ndarray):
             raise _message_error(messages, row)
-        return [self._said(message, row) for message in messages]
+        return [self._said(items, row) for items in split_responses(messages)]
 
-    def _said(self, message: object, row: int) -> Said:
+    def _said(self, items: Sequence[object], row: int) -> Said:
         """Return what a message says, read once where rows share it."""
-        if id(message) not in self._read:
-            self._read[id(message)] = _said(_as_lists(message), row)
-        return self._read[id(message)]
+        key = tuple(map(id, items))
+        if key not in self._read:
+            self._read[key] = _said(join_items([*map(_as_lists, items)]), row)
+        return self._read[key]
 
     def responses(self) -> list[Said]:
         """Return what the model wrote in each row: a text, content, or a message."""
@@ -299,8 +308,8 @@ def _as_lists(value: Any) -> Any:  # noqa: ANN401 whatever a cell holds
 
 
 def _said(message: Any, row: int) -> Said:  # noqa: ANN401 whatever a cell holds
-    known = isinstance(message, Mapping) and {*SAID} & message.keys()
-    if not known or not isinstance(message.get("role"), str):
+    has_role = isinstance(message, Mapping) and isinstance(message.get("role"), str)
+    if not is_item(message) and not (has_role and {*SAID} & message.keys()):
         raise _message_error(message, row)
     read = read_message(message)
     shots, unread = _pictures_in(read)
@@ -346,7 +355,7 @@ def _picture(value: Any, row: int) -> Screenshot:  # noqa: ANN401 whatever a cel
         return shot
     raise BatchError.build(
         key=_PICTURES[0],
-        expected="bytes of PNG, JPEG or WebP, a data URL, a picture of PIL, an array of"
+        expected="bytes of PNG or JPEG, a data URL, a picture of PIL, an array of"
         " pixels, or a Screenshot",
         found=f"{value!r:.60} in row {row}",
         advice="Read a file with `pathlib.Path(name).read_bytes()`.",

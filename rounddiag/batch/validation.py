@@ -141,13 +141,15 @@ def _check_dtypes(batch: Batch) -> None:
                 found=str(value.dtype),
                 advice="Pass the real and the imaginary part as two columns.",
             )
-    if batch.response_ids is not None and batch.response_ids.dtype.is_floating_point:
-        raise BatchError.build(
-            key="response_ids",
-            expected="integers",
-            found=str(batch.response_ids.dtype),
-            advice="Pass token ids.",
-        )
+    for name in ("response_ids", "prompt_ids"):
+        ids = getattr(batch, name)
+        if ids is not None and len(ids) and ids.dtype.is_floating_point:
+            raise BatchError.build(
+                key=name,
+                expected="integers",
+                found=str(ids.dtype),
+                advice="Pass token ids.",
+            )
 
 
 def _check_floating(name: str, value: torch.Tensor) -> None:

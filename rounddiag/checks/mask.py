@@ -6,7 +6,13 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.checks.contracts import Contract, Fault, fault_at, merge_faults
+from rounddiag.checks.contracts import (
+    Contract,
+    Fault,
+    fault_at,
+    fault_in,
+    merge_faults,
+)
 from rounddiag.checks.written import Written
 
 # A run of so many exact zeros of the sampler can be an observation, if there are so
@@ -21,6 +27,7 @@ _UNSURE = -1.0
 # of turn inside.
 _MIN_SHARE = 0.3
 _MIN_PADDING = 3  # tokens of padding at the end of a sample
+MASKED_PADDING = "num_masked_padding"  # a sample column: 1s of the mask that were cut
 _MAX_TEMPLATE = 8  # tokens of the longest template under the mask
 # Shares of the tokens, or rounds, that must be alike: of a template, and of what may be
 # one.
@@ -28,12 +35,20 @@ _NEARLY_ALL, _MANY = 0.9, 0.6
 
 
 def _covers_template(batch: Batch) -> Fault | None:
+    padded = np.flatnonzero(batch.sample_columns.get(MASKED_PADDING, np.zeros(0)))
+    words = "with 1s of the mask in the padding, which are left out"
+    fault = fault_in(padded.tolist(), words)
+    if fault is not None and (
+        batch.old_log_probs is None or batch.rollout_log_probs is None
+    ):
+        return fault
     batch.require_ids()
     written = Written.from_batch(batch)
-    return merge_faults(
+    faults = [
         fault_at(batch, batch.offsets.new_tensor(written.flat[find(written)]), words)
         for find, words in _KINDS.items()
-    )
+    ]
+    return merge_faults([*faults, fault])
 
 
 def find_unwritten(written: Written) -> Array:

@@ -26,8 +26,14 @@ from rounddiag.loaders.tables import Table, require_unique_names
 
 # Without list views, which may overlap: a few bytes could be any number of rows.
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_struct)
-_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
+_BYTES = (
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+    pa.types.is_struct,
+)
+_TEXTS = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    pa.types.is_null,
+)
 
 
 def _is_row_column(kind: pa.DataType) -> bool:
@@ -148,15 +154,16 @@ def parquet_table(source: Source) -> Table:
 
 
 def arrow_table(source: Source) -> Table:
-    """Return an Arrow file as a table: a stream, or a file with a stream at byte 8."""
+    """Return an Arrow file as a table: a stream, or a file with a footer."""
     with _load_errors(source), open_native(source.path) as file:
         is_stream = file.read(len(_STREAM)) == _STREAM
-        start, end = (0, _STREAM + bytes(4)) if is_stream else (8, b"ARROW1")
+        end = _STREAM + bytes(4) if is_stream else b"ARROW1"
         file.seek(file.size() - len(end))
         if file.read() != end:  # a stream cut off between batches would lose rows
             raise damage_error(found="no end")
-        file.seek(start)
-        table = pa.ipc.open_stream(file).read_all()
+        file.seek(0)
+        opened = pa.ipc.open_stream if is_stream else pa.ipc.open_file
+        table = opened(file).read_all()
         table.validate(full=True)  # wrong offsets would read outside the buffers
     return table_from_arrow(table, source)
 

@@ -24,7 +24,7 @@ from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.signatures import UnknownContent
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table, batch_from_table
-from rounddiag.text.json_text import objects_in
+from rounddiag.text.json_text import object_in, objects_in
 from rounddiag.wording import format_names, pluralize
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _GROUP = "rounddiag.formats"
 def content_names(root: object) -> list[str]:
     """Return the names that identify the format: keys, or the class of an object.
 
-    Those of JSON are its keys, and the keys of the first object in each list.
+    Those of JSON are its keys, and the keys of objects and of the first in each list.
     """
     match root:
         case JsonLines():
@@ -56,8 +56,9 @@ def content_names(root: object) -> list[str]:
 
 
 def _inner_names(record: Mapping[str, object]) -> Iterator[str]:
-    """Yield the keys of the first object in each list, as `history[].state`."""
+    """Yield `usage.cost`, and of the first object in each list, `history[].state`."""
     for name, value in record.items():
+        yield from (f"{name}.{key}" for key in object_in(value))
         yield from (f"{name}[].{key}" for item in objects_in(value)[:1] for key in item)
 
 

@@ -34,10 +34,19 @@ from torch import Tensor
 from rounddiag.batch import Batch
 from rounddiag.batch.layout import PER_TOKEN, real_rows
 from rounddiag.batch.left_out import left_out_entry
+from rounddiag.checks.mask import MASKED_PADDING
+from rounddiag.columns.sources import Ragged
 from rounddiag.core.versions import TRAINER
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.field_reader import FieldReader, real_positions, without_padding
-from rounddiag.loaders.fields import SAMPLING, SCORE, aliases_of, field_of, names_where
+from rounddiag.loaders.fields import (
+    SAMPLING,
+    SCORE,
+    SCORES,
+    aliases_of,
+    field_of,
+    names_where,
+)
 from rounddiag.loaders.plain_columns import (
     expand_entries,
     row_names,
@@ -130,12 +139,14 @@ def batch_from_fields(
     versions = reader.optional("versions")
     if versions is not None:
         token_columns["weight_version"] = versions
+    unpadded = without_padding(reader)
+    mask, plain = _without_masked_padding(mask, reader.tokens, unpadded, plain)
     parts: dict[str, Any] = {
         "response_ids": reader.tokens.values,
         "response_mask": mask,
         **tokens,
         "offsets": reader.tokens.offsets,
-        **without_padding(reader),
+        **unpadded,
         "rewards": rewards,
         "scores": scores,
         "group_ids": None if groups is None else row_names(groups),
@@ -158,10 +169,31 @@ def batch_from_fields(
     except BatchError as error:
         raise LoadError(f"{source}: {error}") from error
     batch = batch if versions is None else with_versions(batch, versions)
-    scores_of_tokens = reader.optional("token_level_scores")
+    scores_of_tokens = reader.optional(SCORES)
     if scores_of_tokens is not None:
         batch = with_round_rewards(batch, scores_of_tokens)
     return _with_routes(with_sample_advantages(batch), reader)
+
+
+def _without_masked_padding(
+    mask: Tensor,
+    tokens: Ragged,
+    unpadded: Mapping[str, Any],
+    columns: Mapping[str, np.ndarray[Any, Any]],
+) -> tuple[Tensor, dict[str, np.ndarray[Any, Any]]]:
+    """Return the mask with 0 in the padding, and a column of the 1s that it had there.
+
+    Agent-Lightning 0.3.0 repeats 1s where it merges the turns of a trajectory. The
+    check that the mask covers only what the model wrote names them.
+    """
+    start = torch.repeat_interleave(tokens.offsets[:-1], tokens.lengths)
+    end = torch.repeat_interleave(unpadded["lengths"], tokens.lengths)
+    beyond = (torch.arange(len(mask), device=mask.device) - start >= end) & (mask != 0)
+    if not beyond.any():
+        return mask, {**columns}
+    rows = Ragged(values=beyond, offsets=tokens.offsets).rows()
+    counts = np.array([int(row.sum()) for row in rows])
+    return mask.masked_fill(beyond, 0), {MASKED_PADDING: counts, **columns}
 
 
 def _open_columns(
@@ -176,7 +208,10 @@ def _open_columns(
     for name in reader.names:
         field, score = field_of(name), SCORE.fullmatch(name)
         is_score = score is not None and score[1] not in {"old", "rollout"}
-        if not is_score and (field is not None or not reader.may_fit(name)):
+        is_read = field is not None and not (
+            field.name == SCORES and name != reader.find(SCORES)
+        )
+        if not is_score and (is_read or not reader.may_fit(name)):
             continue
         values = reader.per_token_if_it_fits(name)
         if values is None or (not is_score and name in _OF_FRAMES):
@@ -243,7 +278,7 @@ def _rewards(
 
     Numeric rewards are taken out of the columns; None becomes NaN.
     """
-    of_tokens = reader.row_sums("token_level_scores")
+    of_tokens = reader.row_sums(SCORES)
     if of_tokens is not None:
         return of_tokens, {}
     rewards = columns.get("rewards")

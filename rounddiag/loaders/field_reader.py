@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -82,8 +83,24 @@ class FieldReader:
         return next((name for name in aliases_of(name) if name in self.names), None)
 
     def rows(self, name: str) -> Ragged | None:
-        """Return a field as rows of positions, or None if it is missing."""
-        return self._convert(name, as_ragged)
+        """Return a field as rows of positions, or None if it is missing.
+
+        Tables have ids as floats where any list had a null; whole ones are ids.
+        """
+        rows, field = self._convert(name, as_ragged), field_of(name)
+        is_id = field is not None and field.dtype == "id"
+        if rows is None or not is_id or not rows.values.is_floating_point():
+            return rows
+        ids = rows.values.nan_to_num().long()
+        if not torch.equal(ids.to(rows.values.dtype), rows.values):
+            odd = rows.values[ids != rows.values]
+            raise self.misfit(
+                key=name,
+                expected="whole numbers",
+                found=f"{float(odd[0])} and {len(odd) - 1} more that are none",
+                advice="Write the ids without missing values.",
+            )
+        return replace(rows, values=ids)
 
     def row_list(self, name: str) -> list[Tensor] | None:
         """Return a field as rows that may have more dimensions, or None."""

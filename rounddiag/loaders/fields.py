@@ -69,6 +69,8 @@ _EXPECTED: dict[tuple[FieldScope, Dtype], str] = {
     ("sample", "name"): "one name or number per sample",
     ("sample", "picture"): "a list of encoded pictures per sample",
 }
+SCORES = "token_level_scores"
+_PICTURES = ("images", "multi_modal_data", "screenshots", "screenshot")
 _BOTH: TokensOf = "prompt and response"
 SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
@@ -83,14 +85,14 @@ FIELDS = (
     Field("advantages", ("advantages", "advantage")),
     Field("loss_mask", dtype="mask"),
     Field("round_ids", dtype="id"),
-    Field("token_level_scores", ("token_level_scores", "rm_scores")),
+    Field(SCORES, (SCORES, "rm_scores", "token_level_rewards")),
     Field("prompt_ids", ("prompts", "prompt_ids"), dtype="id", part="prompt"),
     Field("attention_mask", dtype="mask", part=_BOTH),
     Field("position_ids", part=_BOTH),
     Field("rewards", scope="sample", advice=_SUM),
     Field("group_ids", ("uid", "group_ids"), "sample", "name"),
     Field("sample_ids", (), "sample", "name"),
-    Field("images", ("images", "multi_modal_data"), "sample", "picture"),
+    Field("images", _PICTURES, "sample", "picture"),
     # Of trainers, which need not be mapped.
     Field("input_ids", dtype="id", part=_BOTH, is_mapped=False),
     Field("rollout_is_weights", needs=("rollout_log_probs",), is_mapped=False),

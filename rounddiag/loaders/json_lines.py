@@ -156,6 +156,9 @@ class JsonLines:
         if all(isinstance(row, dict) for row in rows):
             for number, row in enumerate(rows, 1):
                 yield Record(row, line=number, source=self.source)
+        elif all(map(_is_conversation, rows)):
+            for number, row in enumerate(rows, 1):
+                yield Record({"messages": row}, line=number, source=self.source)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield the lines that are not empty, with their numbers."""
@@ -217,6 +220,13 @@ class JsonLines:
             advice="Write each record without line breaks: `json.dumps` without"
             " `indent`.",
         )
+
+
+def _is_conversation(row: object) -> bool:
+    """Return whether a value is a list of messages."""
+    messages = objects_in(row)
+    is_list = isinstance(row, list) and 0 < len(row) == len(messages)
+    return is_list and bool({"role", "from"} & {*messages[0]})
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

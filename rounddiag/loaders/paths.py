@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import FORMATS
+from rounddiag.loaders.unopened import folder_error
 from rounddiag.wording import by_numbers, join_names
 
 # fsspec chains several by `::`. A drive of Windows has one letter.
@@ -89,6 +90,8 @@ def _list_folder(folder: Path) -> list[Path]:
             found=f"a model checkpoint: {_relative_names(checkpoint, folder)}",
             advice="A checkpoint holds weights: save a batch in the trainer.",
         )
+    if error := folder_error(folder, candidates):
+        raise error
     raise LoadError.build(
         file=folder,
         expected="a file with the name of a framework's file",
@@ -108,6 +111,7 @@ _CHECKPOINT = re.compile(
 
 _ANY = ("*.", "[0-9]*.")
 _COMPANIONS = {"rollout_data/*.pt"}  # slime's, which its train file reads itself
+_MIRROR = "dashboard_columns/*.parquet"  # miles', of what its train files hold
 
 
 def _other_batches(
@@ -124,11 +128,14 @@ def _other_batches(
         for pattern, _ in name_patterns()
         if not (is_specific and pattern.startswith(_ANY)) and pattern not in _COMPANIONS
     ]
-    known = {*files}
+    known, steps = {*files}, {file.stem.partition("_")[0] for file in files}
     return [
         file
         for file in candidates
         if file not in known
+        and not (
+            is_like(file.as_posix(), _MIRROR) and file.stem.rpartition("_")[2] in steps
+        )
         and any(is_like(file.as_posix(), pattern) for pattern in patterns)
     ]
 
@@ -153,7 +160,11 @@ def name_patterns() -> list[tuple[str, bool]]:
     """
     patterns = [(pattern, form.in_parts) for form in FORMATS for pattern in form.files]
     return sorted(
-        patterns, key=lambda pair: (pair[0].startswith("*."), "/" not in pair[0])
+        patterns,
+        key=lambda pair: (
+            *(pair[0].startswith("*."), "/" not in pair[0]),
+            pair[0] == _MIRROR,
+        ),
     )
 
 

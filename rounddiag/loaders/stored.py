@@ -13,7 +13,7 @@ TensorDict            `read_tensordict`: its fields by name
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -28,6 +28,7 @@ from rounddiag.core.columns import to_numpy
 from rounddiag.loaders.pickle.placeholders import Name, Node, TextBytes
 from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.torch_file import Storage, read_torch
+from rounddiag.text.json_text import object_in
 
 # In bytes. A tensor with stride 0 repeats its elements; up to this size it may be
 # larger than its storage.
@@ -227,7 +228,7 @@ def _numpy(node: Node) -> StoredArray | list[object] | None:
         case _:
             return None
     if isinstance(data, list):
-        return data
+        return _nested(data, shape)
     plain = _dtype(dtype)
     sizes = tuple(n for n in shape if isinstance(n, int) and 0 <= n < 1 << 40)
     if plain is None or len(sizes) != len(shape):
@@ -235,6 +236,22 @@ def _numpy(node: Node) -> StoredArray | list[object] | None:
     if not isinstance(data, bytes | Span | TextBytes):
         raise damage_error(found="an array without data")
     return numpy_array(as_span(data), plain, sizes, is_fortran=bool(fortran))
+
+
+_PIXELS = 3  # dimensions of an array that is a picture
+
+
+def _nested(items: list[object], shape: tuple[object, ...]) -> list[object]:
+    """Return the items of an array of objects as nested lists; pictures as arrays."""
+    sizes = integers(shape)
+    if prod(sizes) != len(items) or not len(sizes):
+        raise damage_error(found="an array of objects of another size than its shape")
+    depth = len(sizes) - 1
+    if depth >= _PIXELS and all(type(v) is int and 0 <= v < 256 for v in items):  # noqa: PLR2004 a byte
+        return [[*row] for row in np.array(items, dtype=np.uint8).reshape(sizes)]
+    for size in reversed(sizes[1:] if len(items) else ()):
+        items = [items[at : at + size] for at in range(0, len(items), size)]
+    return items
 
 
 def scalar_value(value: object) -> object:
@@ -359,7 +376,8 @@ def integers(values: Sequence[object]) -> tuple[int, ...]:
     return tuple(value for value in values if isinstance(value, int))
 
 
-Value = StoredArray | StoredJagged | list[object]
+Value = StoredArray | StoredJagged | list[object] | str
+_UNREAD = "unread"  # a TensorDict in another: left out, and named
 _CONSOLIDATED = "tensordict._reductions._rebuild_tensordict_files_consolidated"
 
 
@@ -368,8 +386,10 @@ def read_tensordict(value: object) -> dict[str, Value] | None:
     match value:
         case Node("tensordict._reductions._make_td", (_, {"_tensordict": dict(td)})):
             return _from_call(td)
-        case Node(name, ({"leaves": dict(leaves)}, storage)) if name == _CONSOLIDATED:
-            return _read_consolidated(leaves, stored_tensor(storage))
+        case Node(name, ({"leaves": dict()} as parts, storage)) if (
+            name == _CONSOLIDATED
+        ):
+            return _read_consolidated(parts, stored_tensor(storage))
     return None
 
 
@@ -377,8 +397,8 @@ def _from_call(entries: dict[object, object]) -> dict[str, Value]:
     fields: dict[str, Value] = {}
     for key, value in entries.items():
         field = _rows(value) or find_array(value)
-        if isinstance(key, str) and field is not None:
-            fields[key] = field
+        if isinstance(key, str):
+            fields[key] = _UNREAD if field is None else field
     return fields
 
 
@@ -405,16 +425,35 @@ def _datum(row: object) -> object:
 
 
 def _read_consolidated(
-    leaves: dict[object, object], storage: StoredArray
+    parts: Mapping[Any, Any], storage: StoredArray
 ) -> dict[str, Value]:
+    """Read the leaves, which are tensors, and what stands beside them, which is not."""
     fields: dict[str, Value] = {}
-    for key, leaf in leaves.items():
+    for key, leaf in parts["leaves"].items():
         if isinstance(key, str):
             fields[key], ragged = _leaf(leaf, storage)
             if key.startswith("<NJT_OFFSETS>"):
                 name = key.removeprefix("<NJT_OFFSETS>")
                 fields[name] = _nested_leaves(fields, name, ragged)
-    return {key: value for key, value in fields.items() if not key.startswith("<NJT")}
+    tensors = {key: v for key, v in fields.items() if not key.startswith("<NJT")}
+    return {**_beside_leaves(parts), **tensors}
+
+
+def _beside_leaves(parts: Mapping[Any, Any]) -> dict[str, Value]:
+    fields: dict[str, Value] = {}
+    for name, value in object_in(parts.get("non_tensors")).items():
+        match value:  # one for all rows
+            case (datum, [int(count), *_], _) if 0 <= count <= _MAX_ROWS:
+                fields[str(name)] = [datum] * count
+    for name, part in parts.items():
+        match part:
+            case {"cls": "NonTensorStack", "non_tensors": dict(rows)}:
+                fields[str(name)] = [
+                    v[0] for v in rows.values() if isinstance(v, tuple)
+                ]
+            case {"cls": str()}:
+                fields[str(name)] = _UNREAD
+    return fields
 
 
 def _leaf(leaf: object, storage: StoredArray) -> tuple[StoredArray, object]:

@@ -38,6 +38,7 @@ from rounddiag.loaders.plain_columns import (
     expand_entries,
     prompt_group,
     row_names,
+    select_plain_columns,
 )
 from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import StoredArray, StoredJagged, find_array, scalar_value
@@ -441,7 +442,11 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     if "group_ids" in columns:
         columns["uid"] = columns.pop("group_ids")
     ids = columns.pop("sample_ids", None)
-    pictures = {name: columns.pop(name) for name in _PICTURES if name in columns}
+    pictures = {
+        name: columns.pop(name)
+        for name in _PICTURES
+        if name in columns and not ("shot" in name and _is_plain(columns[name]))
+    }
     batch = batch_from_fields(
         fields,
         source=source.path,
@@ -499,6 +504,12 @@ def with_picture_column(
     return replace(
         batch, meta={**batch.meta, **({"screenshots": facts} if facts else {})}
     )
+
+
+def _is_plain(rows: Any) -> bool:  # noqa: ANN401 a column
+    """Return whether values are texts or numbers, such as the paths of pictures."""
+    rows = rows.to_pylist() if hasattr(rows, "to_pylist") else rows
+    return bool(select_plain_columns({"": rows}, len(rows)))
 
 
 def _picture_values(row: Any) -> Sequence[object]:  # noqa: ANN401 of Arrow or Python

@@ -6,9 +6,13 @@ The words are the same for a file and for what `json.load` makes of it.
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,26 +21,29 @@ from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import content_names, describe_content, is_weights
 from rounddiag.loaders.fields import REQUIRED, columns_example, our_name
+from rounddiag.loaders.frameworks.conversations import as_message
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.packed import packing
 from rounddiag.loaders.signatures import UnknownContent, read_kind, unknown_error
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table
-from rounddiag.text.json_text import MAX_DEPTH
+from rounddiag.text.json_text import MAX_DEPTH, object_in
 from rounddiag.wording import format_names, join_names, pluralize
 
 _EACH = "*"  # in a path: each item of a list
 # What a message is written from: the first records, values and places.
 _MAX_RECORDS, _MAX_VALUES, _MAX_PLACES = 100, 100_000, 3
-# The key of the role, and those of what was said.
-_DIALECTS = (
-    ("role", ("content", "parts", "text", "message", "value")),
-    ("from", ("value", "content", "text")),
-    ("speaker", ("text", "content", "value", "message")),
-    ("type", ("content",)),  # LangChain's
+# Fields of an event that say what it is and who made it; words of the model's, of those
+# of others, and of the fields of a step that a model wrote.
+_KINDS = ("type", "kind", "event", "source", "role")
+_OF_MODEL = re.compile("assistant|agent|model|action|answer")
+_OF_OTHERS = re.compile(
+    "user|human|system|tool|env|observ|input|result|error|state|start|end$"
 )
-_TYPES = {"human", "ai", "system", "tool", "user", "assistant"}
-_MODELS = {"gpt", "ai", "AI", "model", "agent", "bot"}  # what is `assistant` elsewhere
+_WROTE = re.compile(
+    "response|reply|answer|completion|prediction|thought|reason|plan|action|command"
+    "|operation|output|code|said|did$|wrote"
+)
 
 
 @dataclass(kw_only=True)
@@ -46,23 +53,15 @@ class ListPath:
     Attributes
     ----------
     path: Keys that lead to a list, and `*` for each item of a list before it.
-    is_table: Whether it is an object of equally long lists, a value per step in each.
-    inner: Keys that lead from an item to its message, and how often.
-    keys: The keys of the role and of what was said; None for other objects.
-    roles: The roles that occur.
-    names: The keys of the first item.
-    num_items: How many items were read.
-    has_blocks: Whether what was said is not always text.
+    items: The first items, or the messages in them.
+    inner: The keys that lead from items to their messages.
+    is_chat: Whether these are messages.
     """
 
     path: tuple[str, ...]
-    is_table: bool = False
-    inner: dict[tuple[str, ...], int] = field(default_factory=dict)
-    keys: tuple[str, str] | None = None
-    roles: set[str] = field(default_factory=set)
-    names: tuple[str, ...] = ()
-    num_items: int = 0
-    has_blocks: bool = False
+    items: list[Mapping[str, Any]] = field(default_factory=list)
+    inner: set[tuple[str, ...]] = field(default_factory=set)
+    is_chat: bool = False
 
     def __str__(self) -> str:
         """Return the path within a row, such as `trajectories[*].messages`."""
@@ -72,62 +71,71 @@ class ListPath:
         )
 
     @property
-    def has_named_messages(self) -> bool:
-        """Whether each item has several messages, under keys of its own."""
-        return len(self.inner) > 1 and () not in self.inner
+    def order(self) -> tuple[object, ...]:
+        """Messages come first, those with a model's before others."""
+        has_model = any(item.get("role", GENERATED) == GENERATED for item in self.items)
+        return not self.is_chat, not has_model, self.path.count(_EACH), -len(self.items)
 
     @property
-    def has_model(self) -> bool:
-        """Whether a role is the model's."""
-        return not self.roles.isdisjoint({GENERATED, *_MODELS})
+    def kinds(self) -> tuple[list[str], list[tuple[str, ...]]]:
+        """The fields that say what an event is, and their values in the model's.
 
-    def add(self, item: Mapping[Any, Any], inner: tuple[str, ...]) -> None:
-        """Count an item; `inner` leads to it if it is a message in another object."""
-        self.num_items += 1
-        self.names = self.names or tuple(map(str, item))
-        self.inner[inner] = self.inner.get(inner, 0) + 1
-        if self.keys and self.keys[0] in item:
-            self.roles.add(item[self.keys[0]])
-            self.has_blocks |= not isinstance(item.get(self.keys[1]), str)
+        None of either where the model has no event.
+        """
+        texts = [{k: v for k, v in i.items() if isinstance(v, str)} for i in self.items]
+        keys = [key for key in _KINDS if any(key in text for text in texts)]
+        kinds = dict.fromkeys(tuple(t.get(key, "") for key in keys) for t in texts)
+        words = {kind: " ".join(kind).lower() for kind in kinds}
+        of_model = [
+            kind
+            for kind, text in words.items()
+            if _OF_MODEL.search(text) and not _OF_OTHERS.search(text)
+        ]
+        return (keys, of_model) if of_model else ([], [])
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields of a step that a model wrote, by their names."""
+        steps = dict(pair for item in self.items for pair in item.items())
+        return [
+            name
+            for name, value in steps.items()
+            if any(
+                _WROTE.search(key.lower()) and not key.endswith(("_id", "uid"))
+                for key in (name, *object_in(value))
+            )
+        ]
 
 
-def find_lists(rows: Sequence[object]) -> tuple[list[ListPath], list[ListPath]]:
-    """Return the places of messages, and those of other objects.
-
-    Those with the model's turns come first, then those at few levels, of many items.
+def find_lists(rows: Sequence[object]) -> list[ListPath]:
+    """Return the places of messages, then those of other objects.
 
     Examples
     --------
     >>> row = {"runs": [{"log": [{"role": "user", "content": "Go."}]}]}
-    >>> [str(place) for place in find_lists([row])[0]]
+    >>> [str(place) for place in find_lists([row]) if place.is_chat]
     ['runs[*].log']
     """
     chats: dict[tuple[str, ...], ListPath] = {}
     others: dict[tuple[str, ...], ListPath] = {}
     for path, value in _objects(rows):
         end = len(path) - 1 - path[::-1].index(_EACH)
-        keys, inner = _message_keys(value), path[end + 1 :]
-        if keys is not None:
-            chats.setdefault(path[:end], ListPath(path=path[:end], keys=keys)).add(
-                value, inner
-            )
-        elif size := _size_of_table(value) * (len(path) > 1):
-            others[path] = ListPath(
-                path=path, is_table=True, names=tuple(value), num_items=size
-            )
-        elif not inner and path[:end]:
-            others.setdefault(path[:end], ListPath(path=path[:end])).add(value, inner)
-    places = [
-        sorted(
-            lists.values(),
-            key=lambda p: (not p.has_model, p.path.count(_EACH), -p.num_items),
-        )
-        for lists in (chats, others)
-    ]
-    return places[0], places[1]
+        outer, inner = path[:end], path[end + 1 :]
+        if (message := as_message(value)) is not None:
+            chat = chats.setdefault(outer, ListPath(path=outer, is_chat=True))
+            chat.items.append(message)
+            chat.inner.add(inner)
+        if outer and not inner:
+            others.setdefault(outer, ListPath(path=outer)).items.append(value)
+    whole = {  # some events may have a message, or look like one
+        path: chat
+        for path, chat in chats.items()
+        if path not in others or len(chat.items) >= len(others[path].items)
+    }
+    return sorted({**others, **whole}.values(), key=lambda place: place.order)
 
 
-def _objects(root: object) -> Iterator[tuple[tuple[str, ...], Mapping[Any, Any]]]:
+def _objects(root: object) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """Yield objects with their paths, parents first, and none within a message."""
     level: list[tuple[tuple[str, ...], Any]] = [((), root)]
     num_values = 0
@@ -141,27 +149,10 @@ def _objects(root: object) -> Iterator[tuple[tuple[str, ...], Mapping[Any, Any]]
                 inner += [((*path, _EACH), item) for item in items]
                 continue
             yield path, value
-            if _message_keys(value) is None:
+            if as_message(value) is None:
                 inner += [((*path, str(key)), item) for key, item in value.items()]
-        level = [pair for pair in inner if isinstance(pair[1], Mapping | list)]
+        level = [pair for pair in inner if isinstance(pair[1], dict | list)]
         num_values += len(level)
-
-
-def _message_keys(value: Mapping[Any, Any]) -> tuple[str, str] | None:
-    """Return the keys of role and text if a value is a message."""
-    for role, texts in _DIALECTS:
-        name = value.get(role)
-        if isinstance(name, str) and (role != "type" or name in _TYPES):
-            said = next((key for key in texts if key in value), None)
-            if said is not None:
-                return role, said
-    return None
-
-
-def _size_of_table(value: Mapping[Any, Any]) -> int:
-    """Return the size of the lists of an object that has nothing else; else 0."""
-    sizes = {len(row) if isinstance(row, list) else 0 for row in value.values()}
-    return sizes.pop() if len(sizes) == 1 and len(value) > 1 else 0
 
 
 def unopened_error(source: Source, root: object) -> LoadError:
@@ -225,30 +216,85 @@ def _texts_error(source: Source, lines: JsonLines) -> LoadError:
     """Return the error for records without tokens, with the lines that open them."""
     value = lines.value
     rows = value if isinstance(value, list) else [*islice(lines, _MAX_RECORDS)]
-    chats, others = find_lists(rows)
-    content, lacks = describe_content(lines), _WITHOUT
+    read = _code_for_rows(source, lines)
+    return _rows_error(source, describe_content(lines), rows, read)
+
+
+def _rows_error(
+    source: Source, content: str, rows: Sequence[object], read: str
+) -> LoadError:
+    lacks, places = _WITHOUT, find_lists(rows)
     if log_probs := _find_log_probs(rows):
         lacks = f"with log-probs that are not read there, `{log_probs}`"
-    if chats:
-        quoted = [f"`{place}`" for place in chats[:_MAX_PLACES]]
-        places = join_names(quoted, len(chats), most=_MAX_PLACES)
-        content += f": messages {lacks}, in {places}"
-    elif lines.first:
+    if chats := [f"`{place}`" for place in places if place.is_chat]:
+        named = join_names(chats[:_MAX_PLACES], len(chats), most=_MAX_PLACES)
+        content += f": messages {lacks}, in {named}"
+    elif places or any(object_in(row) for row in rows):
         content += f": texts {lacks}"
-    if not chats and others:
-        names = format_names(others[0].names)
-        number = pluralize(others[0].num_items, "step")
-        content += f"; no messages, but {number} of {names} in `{others[0]}`"
-    if not chats and not others:
+    if not places:
         return unknown_error(source, content, "", _ROWS)
-    place = (chats or others)[0]
-    turns = _code_for_turn(place) if chats else _CODE_FOR_STEPS
-    code = [
-        *("", "import gzip, json", "import rounddiag as rd", "", *turns, ""),
-        *_code_for_rows(source, lines),
-        *_code_for_batch(place, rows),
-    ]
-    return unknown_error(source, content, "", " These lines open it:", code)
+    place = places[0]
+    keys, kinds = place.kinds
+    wrote = kinds or place.fields
+    if not place.is_chat:
+        content += f"; no messages, but {_describe(place)} in `{place}`"
+        if not wrote:
+            return unknown_error(source, content, "", _ROWS)
+    code, items, path = _LISTS.replace("READ", read), "place", place.path
+    if any(map(_names_picture, place.items)):
+        code += _PICTURES
+    more = f" These lines open `{place}`"
+    if len(place.inner) > 1 and () not in place.inner:  # an item has a conversation
+        items, path = "[place]", (*path, _EACH)
+    elif not place.is_chat:
+        items = "messages(place)"
+        code += _BLOCKS.replace("PARTS", _EVENTS if keys else _STEPS)
+        code = code.replace("KEYS", repr(keys)).replace("WROTE =", f"WROTE = {wrote!r}")
+        names = [" ".join(kind).strip() for kind in kinds] or wrote
+        named = join_names([f"`{name}`" for name in names])
+        more += f" if the model wrote {named} of it; correct WROTE if not"
+    rows = f"[{{'messages': {items}}} for place in lists(rows, {path!r})]"
+    more += ". Other fields of the rows are left out:"
+    code += f"batch = rd.load({rows})"
+    return unknown_error(source, content, "", more, code.splitlines())
+
+
+def folder_error(folder: Path, files: Sequence[Path]) -> LoadError | None:
+    """Return the error for a folder without a file of a known name, if it has JSON.
+
+    Files of one event each are a trajectory; else it is the error of the largest file
+    with messages or steps.
+    """
+    named = [file for file in files if file.suffix == ".json"]
+    named.sort(key=lambda file: file.stat().st_size, reverse=True)
+    known: dict[Path, JsonLines] = {}
+    for file in named[:_MAX_RECORDS]:
+        with suppress(LoadError):
+            known[file] = JsonLines(Source.of_file(file))
+    for home, number in Counter(file.parent for file in named).most_common(1):
+        events = [lines.first for file, lines in known.items() if file.parent == home]
+        if number > 1 and all({*_KINDS} & event.keys() for event in events):
+            listed = f"sorted({_path(home)}.glob('*.json'))"
+            read = f"[[json.loads(f.read_text()) for f in {listed}]], {_path(home)}"
+            found = f"{number} JSON objects in files of `{home.name}`"
+            source = Source(path=folder, size=0, data=b"")
+            return _rows_error(source, found, [events], read)
+    for lines in known.values():
+        if find_lists([lines.first]):
+            return unopened_error(lines.source, lines)
+    return None
+
+
+def _path(path: Path) -> str:
+    return f"Path({os.fspath(path)!r})"
+
+
+def _describe(place: ListPath) -> str:
+    number = len(place.items)
+    if keys := place.kinds[0]:
+        kinds = (" ".join(str(i.get(k, "")) for k in keys).strip() for i in place.items)
+        return f"{pluralize(number, 'event')} of {format_names(dict.fromkeys(kinds))}"
+    return f"{pluralize(number, 'step')} of {format_names(place.items[0])}"
 
 
 def _find_log_probs(rows: Sequence[object]) -> str:
@@ -261,81 +307,86 @@ def _find_log_probs(rows: Sequence[object]) -> str:
     return ""
 
 
-def _code_for_turn(place: ListPath) -> list[str]:
-    role, said = place.keys or ("", "")
-    wrappers = () if place.has_named_messages else place.inner
-    models = {} if GENERATED in place.roles else sorted(place.roles & _MODELS)
-    names = dict.fromkeys(models, GENERATED)
-    given = f"{names}.get(role, role)" if names else "role"
-    return [
-        "def turn(message):",
-        *(
-            f"    message = message.get({key!r}, message)"
-            for path in wrappers
-            for key in path
-        ),
-        f"    role = message.get({role!r}, 'other')",
-        f"    text = message.get({said!r}, message)",
-        *(_CODE_FOR_BLOCKS * place.has_blocks),
-        f"    return {given}, str(text or '')",
-    ]
-
-
-_CODE_FOR_BLOCKS = (
-    "    if isinstance(text, list):  # blocks",
-    "        text = [block for block in text if isinstance(block, dict)]",
-    "        text = ' '.join(str(block.get('text', '')) for block in text)",
-)
-
-
-_CODE_FOR_STEPS = (
-    "def turns(step):  # what the model read in it, and what it wrote",
-    f"    return ('user', str(step['...'])), ({GENERATED!r}, str(step['...']))",
-)
-
-
-def _code_for_rows(source: Source, lines: JsonLines) -> list[str]:
-    """Return the lines that read the rows; `data` is what is in memory, or a pickle."""
-    name, pack = os.fspath(source.path), packing(source)
+def _code_for_rows(source: Source, lines: JsonLines) -> str:
+    """Return what reads the rows; `data` is what is in memory, or a pickle."""
+    name, pack = _path(source.path), packing(source)
     is_text = source.data is None and read_kind(source) in {"json", "packed"}
     is_object = isinstance(lines.value, dict)
     if not is_text or pack == "zstd" or lines.original is not None:
-        rows = "[data]" if is_object else "data"
-        return [f"rows = {rows}  # `data` is what the file holds"]
-    opened = f"gzip.open({name!r}, 'rt')" if pack else f"open({name!r})"
-    read = "[json.load(file)]" if is_object else "json.load(file)"
+        return f"{'[data]' if is_object else 'data'}, None  # what the file holds"
+    text = f"{name}.read_text()"
+    if pack:
+        text = f"gzip.decompress({name}.read_bytes()).decode()"
+    read = f"[json.loads({text})]" if is_object else f"json.loads({text})"
     if lines.value is None:
-        read = "[json.loads(line) for line in file]"
-    return [f"with {opened} as file:", f"    rows = {read}"]
+        read = f"[json.loads(line) for line in {text}.split('\\n') if line]"
+    return f"{read}, {_path(source.path.parent)}"
 
 
-def _code_for_batch(place: ListPath, rows: Sequence[Any]) -> list[str]:
-    """Return the lines that make a batch of the messages, or of the steps, of rows."""
-    items, loops = "rows", []
-    values: list[Any] = [rows]
-    are_missing = False
-    variables = iter(("row", "part", "inner", *"abcdef"))
-    ends = {_EACH, None if place.is_table else ""}
-    for key, after in zip(place.path, (*place.path[1:], ""), strict=False):
-        if key == _EACH:
-            variable = next(variables, "item")
-            loops.append(f"    for {variable} in {items}")
-            items, are_missing = variable, False
-            values = [item for value in values for item in value][:_MAX_VALUES]
-            continue
-        have = [v[key] for v in values if isinstance(v, Mapping) and v.get(key)]
-        are_missing |= len(have) < len(values)
-        default = "[]" if after in ends else "{}"
-        lookup = f"({items}.get({key!r}) or {default})"
-        items, values = lookup if are_missing else f"{items}[{key!r}]", have
-    if place.is_table:
-        items = f"(dict(zip({items}, step)) for step in zip(*{items}.values()))"
-    elif place.has_named_messages:
-        loops.append(f"    for item in {items}")
-        keys = ("".join(f"[{key!r}]" for key in inner) for inner in place.inner)
-        items = f"({', '.join(f'item{key}' for key in keys)})"
-    turns = f"[*map(turn, {items})]"
-    if place.keys is None:
-        turns = f"[turn for step in {items} for turn in turns(step)]"
-    lines = [f"    {turns}", *loops] if loops else [f"    [{turns}]"]
-    return ["batch = rd.Batch.from_turns(", *lines, ")"]
+def _names_picture(value: object) -> bool:
+    """Return whether a value has the name of a picture's file."""
+    if isinstance(value, dict | list):
+        return any(
+            map(_names_picture, value.values() if isinstance(value, dict) else value)
+        )
+    return isinstance(value, str) and value.lower().endswith(_PICTURE_NAMES)
+
+
+_PICTURE_NAMES = (".png", ".jpg", ".jpeg", ".webp")
+# The lines that open a file, in parts: all print the first and the last.
+_LISTS = """
+import base64, gzip, json
+from itertools import groupby
+from pathlib import Path
+import rounddiag as rd
+
+rows, folder = READ
+
+def lists(value, path):  # those at a path; * is each item of a list
+    if not path:
+        return [value] if value else []
+    inner = [value.get(path[0])] if isinstance(value, dict) else value
+    return [place for item in inner or [] for place in lists(item, path[1:])]
+
+"""
+_PICTURES = f"""\
+files = {{file.name: file for file in folder.rglob('*.*')}} if folder else {{}}
+
+def with_pictures(value):  # in place of the names of their files
+    if isinstance(value, dict):
+        return {{key: with_pictures(item) for key, item in value.items()}}
+    if isinstance(value, list):
+        return [*map(with_pictures, value)]
+    name = str(value)[-200:].replace('\\\\', '/').rpartition('/')[2]
+    if not name.lower().endswith({_PICTURE_NAMES}) or name not in files:
+        return value
+    data = base64.b64encode(files[name].read_bytes()).decode()
+    return f'data:image/png;base64,{{data}}'
+
+rows = with_pictures(rows)
+"""
+_BLOCKS = """\
+WROTE =
+
+def blocks(name, value):  # its texts, pictures and calls
+    if isinstance(value, dict) and {'arguments', 'function'} & {*value}:
+        return [{**value, 'type': 'tool_call'}]
+    if isinstance(value, (dict, list)):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        return [block for key, v in pairs for block in blocks(f'{name}.{key}', v)]
+    if str(value).startswith(('data:image/', 'iVBORw0KGgo', '/9j/')):
+        return [{'type': 'image_url', 'image_url': value}]
+    return [] if value is None else [{'type': 'text', 'text': f'{name}: {value}'}]
+
+def messages(items):  # what the model wrote, between what it read
+    parts = [part for item in items for part in PARTS]
+    groups = groupby(parts, lambda part: part[0])
+    return [{'role': 'assistant' if wrote else 'user', 'content': [
+        block for _, part in group for pair in part.items() for block in blocks(*pair)
+    ]} for wrote, group in groups]
+
+"""
+_EVENTS = "[(tuple(item.get(k, '') for k in KEYS) in WROTE, item)]"
+_STEPS = """[
+        (wrote, {k: v for k, v in item.items() if (k in WROTE) == wrote})
+        for wrote in (False, True)]"""

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 _JPEG = b"\xff\xd8"
-_FORMATS = ("PNG", "JPEG", "WEBP")
+_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF")  # what datasets stores
+_NO_PNG = {"CMYK", "F", "HSV", "I", "LAB", "RGBX", "RGBa", "YCbCr"}  # modes of Pillow
 _SMALL = 768  # pixels: layout and headlines are legible, 8 pictures take half a MB
 _QUALITY = 85  # of a small JPEG
 _DIGEST_BYTES = 16
@@ -71,7 +72,7 @@ class Screenshot(ABC):
     def png(self) -> bytes:
         """Return the picture as PNG."""
         picture = self.image()
-        if picture.mode == "CMYK":  # some JPEGs; PNG has no such mode
+        if picture.mode in _NO_PNG:
             picture = picture.convert("RGB")
         buffer = io.BytesIO()
         picture.save(buffer, format="PNG")
@@ -84,7 +85,7 @@ class Screenshot(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedScreenshot(Screenshot):
-    """A screenshot as a file stores it: PNG, JPEG or WebP.
+    """A screenshot as a file stores it, in a usual format; of several, the first.
 
     Attributes
     ----------

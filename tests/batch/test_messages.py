@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 import rounddiag as rd
 from rounddiag.batch.content import Piece, read_content
-from rounddiag.batch.messages import describe_calls, read_message, write_text
+from rounddiag.batch.messages import (
+    describe_calls,
+    join_items,
+    read_message,
+    split_responses,
+    write_text,
+)
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAEElEQVR4nGNkYGBgYGBgAgAACwAD"
@@ -246,6 +252,62 @@ def test_what_a_server_did_stands_within_the_message() -> None:
         '{"name": "web_search", "arguments": {"query": "q"}}\n</tool_call>\n'
         "<tool_response>\nr\n</tool_response>\nFound."
     )
+
+
+THINK = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "t"}]}
+PRESS = {"type": "computer_call", "status": "completed", "action": {"type": "click"}}
+SEEN = {"type": "computer_call_output", "output": {"type": "input_image"}}
+SAY = {"type": "message", "role": "assistant", "content": [{"text": "a"}]}
+ASK = {"type": "message", "role": "user", "content": "Go."}
+CHAT = {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "sizes"),
+    [
+        ([ASK, THINK, PRESS, SEEN, THINK, SAY], [1, 2, 1, 2]),
+        ([THINK, SAY, PRESS, PRESS, SEEN, SEEN, CHAT], [4, 1, 1, 1]),
+        ([CHAT, CHAT, CHAT | {"type": "assistant"}], [1, 1, 1]),
+        ([THINK, CHAT], [2]),
+        ([CHAT, PRESS, ASK, ASK], [2, 1, 1]),
+        (["Go.", None, THINK, 3], [1, 1, 1, 1]),
+    ],
+)
+def test_items_of_one_response_are_one_message(
+    messages: list[Any], sizes: list[int]
+) -> None:
+    assert [*map(len, split_responses(messages))] == sizes
+
+
+def test_joined_items_say_what_each_says() -> None:
+    items = [THINK, PRESS, SAY]
+    joined, each = read_message(join_items(items)), [*map(read_message, items)]
+    assert joined.pieces == [piece for said in each for piece in said.pieces]
+    assert (joined.role, joined.others) == ("assistant", {"status": "completed"})
+
+
+def test_rows_of_items_have_a_round_for_each_response(tmp_path: Path) -> None:
+    shown = {"type": "input_image", "image_url": URL}
+    seen = {"type": "computer_call_output", "output": shown}
+    items = [ASK, THINK, PRESS, seen, THINK, PRESS, seen, SAY]
+    opened = load_rows(tmp_path / "m.jsonl", {"messages": items})
+    steps = [
+        {"messages": items[:1], "response": items[1:3]},
+        {"messages": items[:4], "response": items[4:6]},
+        {"messages": items[:7], "response": items[7:]},
+    ]
+    made = rd.Batch.from_steps(
+        [{"trajectory": "a", "step": i, **row} for i, row in enumerate(steps)]
+    )
+    assert opened.turns is not None
+    assert made.turns is not None
+    texts = [[(t.role, t.text) for t in batch.turns[0]] for batch in (opened, made)]
+    assert texts[0] == texts[1]
+    for batch in (opened, made):
+        assert batch.images is not None
+        assert [shot.round for shot in batch.images[0]] == [1, 2]
+        actions = batch.round_columns["action"].tolist()
+        assert actions == ["computer(type='click')"] * 2 + [None]
 
 
 def test_a_thought_that_two_fields_repeat_is_said_once() -> None:

@@ -91,8 +91,9 @@ def test_screenshots_are_written_and_those_that_cannot_be_are_named(
     assert record["image_errors"][:3] == [
         None,
         None,
-        "`images`: expected a picture in PNG, JPEG, WEBP; found 30 bytes that start"
-        " with b'\\x89PNG\\r\\n\\x1a\\n'. The numbers of the batch are not affected.",
+        "`images`: expected a picture in PNG, JPEG, WEBP, TIFF, BMP, GIF; found 30"
+        " bytes that start with b'\\x89PNG\\r\\n\\x1a\\n'. The numbers of the batch"
+        " are not affected.",
     ]
     assert record["image_errors"][3]
     assert (folder / "images/00001-000.png").read_bytes() == png("red")

@@ -5,7 +5,9 @@ The lines of Python in a message are run: they must open what they are about.
 
 from __future__ import annotations
 
+import base64
 import gzip
+import io
 import json
 import pickle
 import zipfile
@@ -16,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from PIL import Image
 
 import rounddiag as rd
 from rounddiag.errors import LoadError
@@ -41,14 +44,12 @@ CHATS = [
     ({"run": {"log": SAID}}, "run.log", 1, 2),
     ({"log": SAID[:2], "a": {"b": [{"c": {"d": SAID}}]}}, "log", 1, 1),
     ([{"runs": [{"log": SAID}, {"log": SAID}]}], "runs[*].log", 2, 4),
-    ([{"span": {"input": SAID}}, {"span": None}, {"x": 1}], "span.input", 3, 2),
+    ([{"span": {"input": SAID}}, {"span": None}, {"x": 1}], "span.input", 1, 2),
     ([{"t": [{"choice": 1, "message": m} for m in SAID]}] * 2, "t", 2, 4),
     ([{"t": [SAID[0], {"message": SAID[1]}, *SAID[2:]]}], "t", 1, 2),
-    ([SAID, SAID], "each row", 2, 4),
-    (SAID, "the rows", 1, 2),
     ([{"type": m["role"], "message": m} for m in SAID], "the rows", 1, 2),
     ([{"q": SAID[0], "a": SAID[1]}] * 3, "the rows", 3, 3),
-    ({"conversations": GPT}, "conversations", 1, 1),
+    ({"chat": GPT}, "chat", 1, 1),
     ([{"inputs": {"messages": [LANGCHAIN]}}], "inputs.messages[*]", 1, 1),
     ([{"contents": GEMINI}], "contents", 1, 1),
     ([{"deep": [[[[{"x": {"y": [SAID]}}]]]]}], "deep[*][*][*][*].x.y[*]", 1, 2),
@@ -106,23 +107,154 @@ def test_messages_are_found_and_the_lines_open_them(
     assert any("(" in text for text in shown)
 
 
+PICTURE = Image.new("RGB", (8, 6), "red")
+STEP = {"index": 0, "image": "a.png", "value": {"thought": "Up.", "code": "click(1)"}}
+OPERATION = {"uid": "u", "html": "<p>", "operation": {"op": "CLICK", "value": ""}}
+
+
+def url() -> str:
+    buffer = io.BytesIO()
+    PICTURE.save(buffer, format="PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+SEEN = {
+    "type": "environment_input",
+    "content": [{"type": "image_url", "image_url": {"url": url()}}],
+}
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+DID = {"type": "assistant_message", "content": "Up.", "toolCalls": [CALL]}
+TARS = [
+    {"type": "agent_run_start", "model": "m"},
+    {"type": "user_message", "content": "Go."},
+    *[SEEN, DID, {"type": "tool_call", "name": "f", "arguments": {}}] * 2,
+    {"type": "tool_result", "content": {"success": True}},
+    {"type": "final_answer", "content": "Done."},
+    {"type": "agent_run_end"},
+]
+# What a file holds; what is said of it; samples, rounds, pictures and calls.
 STEPS = [
-    ({"history": [{"seen": "a", "did": "b"}] * 3}, "3 steps of seen, did in `history`"),
     (
-        [{"goal": "g", "episode": {"seen": ["a", "b"], "did": ["c", "d"]}}],
-        "2 steps of seen, did in `episode`",
+        [{"task": "t", "traj": [STEP] * 2}, {"traj": [STEP]}],
+        ("3 steps of index, image, value in `traj`", "`value`"),
+        (2, 3, 3, 0),
+    ),
+    (
+        {"history": [{"seen": "a", "did": "b"}] * 3},
+        ("3 steps of seen, did in `history`", "`did`"),
+        (1, 3, 0, 0),
+    ),
+    (
+        [{"actions": [OPERATION] * 2}],
+        ("2 steps of uid, html, operation in `actions`", "`operation`"),
+        (1, 2, 0, 0),
+    ),
+    (
+        {"sessionId": "s", "events": TARS},
+        ("11 events of agent_run_start, user_message", "`assistant_message`, `final"),
+        (1, 3, 2, 2),
     ),
 ]
 
 
-@pytest.mark.parametrize(("data", "place"), STEPS)
-def test_steps_that_are_no_messages_are_named(data: Any, place: str) -> None:
-    message = refused(data)
+@pytest.mark.parametrize(("data", "words", "numbers"), STEPS)
+@pytest.mark.parametrize("form", ["file", "memory"])
+def test_steps_and_events_are_named_and_the_lines_open_them(
+    form: str,
+    data: Any,
+    words: tuple[str, ...],
+    numbers: tuple[int, ...],
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(data))
+    (tmp_path / "shots").mkdir()
+    PICTURE.save(tmp_path / "shots" / "a.png")
 
-    assert f"no messages, but {place}" in message
-    code = code_in(message).replace("'...'", "'seen'", 1).replace("'...'", "'did'", 1)
-    batch = opened(code, data)
-    assert batch.num_rounds == int(place[0])
+    message = refused(path if form == "file" else data)
+
+    assert all(word in message for word in words)
+    assert "are left out" in message
+    batch = opened(code_in(message), data)
+    num_samples, num_rounds, num_pictures, num_calls = numbers
+    assert (batch.num_samples, batch.num_rounds) == (num_samples, num_rounds)
+    if form == "file" or "traj" not in message:
+        shown = [] if batch.images is None else [s for row in batch.images for s in row]
+        assert [shot.size for shot in shown] == [(8, 6)] * num_pictures
+    actions = batch.round_columns.get("action", np.array([]))
+    assert [a for a in actions if a] == ["f()"] * num_calls
+    assert not {"messages.toolCalls", "content.toolCalls"} & {
+        *batch.meta.get("left_out", [])
+    }
+
+
+def test_steps_of_which_no_field_is_the_model_s_print_no_lines() -> None:
+    message = refused([{"points": [{"x": 1, "y": 2}] * 3}])
+    assert "3 steps of x, y in `points`" in message
+    assert code_in(message) == ""
+
+
+def event(kind: str, source: str, **more: Any) -> dict[str, Any]:
+    return {"id": "i", "timestamp": "t", "source": source, "kind": kind, **more}
+
+
+SHOT = {"type": "image", "image_urls": [url()]}
+SAY = {"type": "text", "text": "Up."}
+OPENHANDS = [
+    event("SystemPromptEvent", "agent", system_prompt=SAY, tools=[]),
+    event("MessageEvent", "user", llm_message={"role": "user", "content": [SAY]}),
+    event("ActionEvent", "agent", thought=[SAY], tool_call=CALL["function"]),
+    event("ActionEvent", "agent", thought=[], tool_call=CALL["function"]),
+    event("ObservationEvent", "environment", observation={"content": [SHOT]}),
+    event("MessageEvent", "agent", llm_message={"role": "assistant", "content": [SAY]}),
+    event("ConversationStateUpdateEvent", "environment", key="stats", value=1),
+]
+
+
+def test_a_folder_of_events_is_one_trajectory(tmp_path: Path) -> None:
+    """OpenHands SDK: `base_state.json`, `events/event-00000-ID.json`."""
+    (tmp_path / "events").mkdir()
+    (tmp_path / "base_state.json").write_text('{"id": "s", "stats": {}}')
+    for number, each in enumerate(OPENHANDS):
+        path = tmp_path / "events" / f"event-{number:05d}-i.json"
+        path.write_text(json.dumps(each))
+
+    message = refused(tmp_path)
+
+    assert "7 JSON objects in files of `events`" in message
+    assert "`ActionEvent agent`, `MessageEvent agent`" in message
+    batch = opened(code_in(message))
+    assert batch.num_rounds == 2  # the two actions stand side by side
+    assert batch.round_columns["action"].tolist() == ["f(); f()", None]
+    assert batch.images is not None
+    assert [shot.round for shot in batch.images[0]] == [1]
+
+
+def test_a_folder_is_described_by_the_file_with_messages(tmp_path: Path) -> None:
+    """cua-agent's `metadata.json` with items beside `turn_000/0000_NAME.json`."""
+    (tmp_path / "turn_000").mkdir()
+    for number in range(2):
+        path = tmp_path / "turn_000" / f"000{number}_api_start.json"
+        path.write_text(json.dumps({"kwargs": {"model": "m"}, "created_at": "1"}))
+    shown = {"type": "input_image", "image_url": url()}
+    items = [
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Up."}]},
+        {"type": "computer_call", "call_id": "c", "action": {"type": "wait"}},
+        {"type": "computer_call_output", "call_id": "c", "output": shown},
+        {"type": "message", "role": "assistant", "content": [SAY]},
+    ]
+    document = {"trajectory_id": "t", "new_items": items}
+    (tmp_path / "metadata.json").write_text(json.dumps(document))
+
+    message = refused(tmp_path)
+
+    assert message == refused(tmp_path / "metadata.json")
+    assert "in `new_items`" in message
+    batch = opened(code_in(message))
+    assert batch.num_rounds == 2
+    assert batch.round_columns["action"].tolist() == ["computer(type='wait')", None]
+    assert batch.images is not None
+    assert [shot.round for shot in batch.images[0]] == [1]
 
 
 @pytest.mark.parametrize(
@@ -199,17 +331,17 @@ def test_a_value_in_itself_ends() -> None:
 def test_the_first_place_has_the_fewest_lists_around_it_then_most_items() -> None:
     row = {"a": [{"b": SAID}], "c": SAID[:1], "d": SAID, "e": SAID[:2]}
 
-    chats, _ = find_lists([row])
+    places = find_lists([row])
 
-    assert [str(place) for place in chats] == ["d", "e", "a[*].b", "c"]
+    assert [str(p) for p in places if p.is_chat] == ["d", "e", "a[*].b", "c"]
 
 
 def test_log_probs_of_an_unknown_layout_are_not_called_missing() -> None:
     content = [{"token": "wait()", "logprob": -0.5}]
     choice = {"message": SAID[1], "logprobs": {"content": content}}
-    row = {"request": {"messages": SAID[:1]}, "response": {"choices": [choice]}}
+    row = {"request": {"messages": SAID[:1]}, "answer": {"choices": [choice]}}
     message = refused([row])
-    where = "log-probs that are not read there, `response.choices[*].logprobs`"
+    where = "log-probs that are not read there, `answer.choices[*].logprobs`"
     assert where in message
     assert opened(code_in(message), [row]).num_rounds == 1
     choice["logprobs"] = None
@@ -294,12 +426,10 @@ def test_messages_may_be_json_and_other_text_is_no_conversation() -> None:
     assert "without an answer" in refused([{"messages": "click(3, 4)"}])
 
 
-def test_the_lines_ask_for_no_key_that_may_be_missing() -> None:
-    everywhere, somewhere = refused([{"log": SAID}] * 2), refused([{"log": SAID}, {}])
+def test_rows_without_messages_are_no_samples() -> None:
+    rows = [{"log": SAID}, {}, {"log": None}]
 
-    assert "row['log']" in everywhere
-    assert "(row.get('log') or [])" in somewhere
-    assert opened(code_in(somewhere), [{"log": SAID}, {}]).num_rounds == 2
+    assert opened(code_in(refused(rows)), rows).num_samples == 1
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, "zstd"])

@@ -14,10 +14,19 @@ from rounddiag.errors import LoadError
 from rounddiag.vision import EncodedScreenshot
 
 
-@pytest.mark.parametrize("name", ["PNG", "JPEG", "WEBP"])
-def test_an_encoded_picture_is_decoded(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        *(("PNG", "RGB"), ("JPEG", "RGB"), ("JPEG", "CMYK"), ("WEBP", "RGB")),
+        *(("TIFF", mode) for mode in ("P", "CMYK", "I;16", "F", "LAB")),
+        *(("BMP", "RGB"), ("BMP", "P"), ("GIF", "P")),
+    ],
+)
+def test_an_encoded_picture_is_decoded(name: str, mode: str) -> None:
     buffer = io.BytesIO()
-    Image.new("RGB", (5, 3), "#123456").save(buffer, format=name)
+    Image.new(mode, (5, 3), 7 if mode in {"F", "I;16"} else "#123456").save(
+        buffer, format=name
+    )
     shot = EncodedScreenshot(data=buffer.getvalue())
     assert (shot.size, shot.round) == ((5, 3), None)
     assert Image.open(io.BytesIO(shot.png())).format == "PNG"
@@ -31,11 +40,12 @@ def encoded(name: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"<script>", encoded("BMP"), encoded("PNG")[:60]]
+    "data", [b"", b"<script>", encoded("PCX"), encoded("PNG")[:60]]
 )
 def test_data_that_is_no_picture_is_refused(data: bytes) -> None:
     message = (
-        f"`images`: expected a picture in PNG, JPEG, WEBP; found {len(data)} bytes "
+        f"`images`: expected a picture in PNG, JPEG, WEBP, TIFF, BMP, GIF; found "
+        f"{len(data)} bytes "
         f"that start with {data[:8]!r}. The numbers of the batch are not affected."
     )
     shot = EncodedScreenshot(data=data)
@@ -48,11 +58,12 @@ def test_the_size_is_read_without_the_picture() -> None:
     assert EncodedScreenshot(data=cut_off).size == (50, 50)
 
 
-def test_a_jpeg_in_the_colours_of_print_becomes_png() -> None:
+def test_the_first_picture_of_several_is_shown() -> None:
     buffer = io.BytesIO()
-    Image.new("CMYK", (2, 2)).save(buffer, format="JPEG")
-    shot = EncodedScreenshot(data=buffer.getvalue())
-    assert Image.open(io.BytesIO(shot.png())).mode == "RGB"
+    red, blue = (Image.new("P", (4, 4), color) for color in ("red", "blue"))
+    red.save(buffer, format="GIF", save_all=True, append_images=[blue])
+    shown = EncodedScreenshot(data=buffer.getvalue()).image().convert("RGB")
+    assert shown.getpixel((1, 1)) == red.convert("RGB").getpixel((1, 1))
 
 
 @pytest.mark.parametrize("side", [9_600, 20_000, 2**31 - 1])  # a warning, two errors

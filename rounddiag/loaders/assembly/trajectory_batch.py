@@ -33,6 +33,8 @@ from rounddiag.segmentation import find_rounds
 from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
 
+REF = "ref"  # the further log-probs that the tokens of a turn may have
+
 
 def batch_of(
     trajectories: Iterable[Transcript], source: Source, **meta: object
@@ -160,13 +162,23 @@ def _with_ids(samples: Sequence[Transcript], fields: dict[str, Any]) -> Batch:
     rows = [_token_rows(transcript) for transcript in samples]
     names = dict.fromkeys(name for row in rows for name in row)
     none = np.empty(0, dtype=np.int64)
-    tokens = {name: [row.get(name, none) for row in rows] for name in names}
-    turn_of_token = tokens.pop("round_ids")
+    unknown = [np.full(len(row.get("response_ids", none)), np.nan) for row in rows]
+    tokens = {
+        name: [row.get(name, gap) for row, gap in zip(rows, unknown, strict=True)]
+        for name in names
+    }
+    tokens["prompt_ids"] = [row.get("prompt_ids", none) for row in rows]
+    turn_of_token = [row.astype(np.int64) for row in tokens.pop("round_ids")]
+    scores = {name: tokens.pop(name) for name in (REF,) if name in tokens}
     marks = zip(tokens["rollout_log_probs"], tokens["response_mask"], strict=True)
     if all(np.isnan(row[mask != 0]).all() for row, mask in marks):
         del tokens["rollout_log_probs"]  # ids alone
     batch = Batch.from_rows(
-        round_ids=turn_of_token, turns=_plain_turns(samples), **tokens, **fields
+        round_ids=turn_of_token,
+        turns=_plain_turns(samples),
+        scores=scores,
+        **tokens,
+        **fields,
     )
     if len(batch.rounds) == len(find_rounds(batch.response_mask, batch.offsets)):
         batch = replace(batch, round_ids=None)  # the mask alone separates the rounds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.batch.content import SAID, Fields, is_empty, plain_json, read_content
+from rounddiag.batch.content import Fields, is_empty, read_content
 from rounddiag.batch.messages import describe_calls, new_in, read_message, write_text
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
@@ -27,6 +26,7 @@ Tokens = dict[str, Array]
 
 GIVEN = "assistant (given)"  # of a prompt: the model did not write it in this episode
 _EMPTY = "content.image"  # a block of a picture, as it is named where it has none
+_TAG = "<image>"  # stands for a picture in texts of data sets
 _MOST_BYTES = 1 << 29  # of a picture: raw RGBA of the most pixels that Pillow decodes
 
 
@@ -138,18 +138,24 @@ class Transcript:
         return shots
 
     def add_pictures(self, values: object) -> None:
-        """Add the pictures of a row, where messages have empty blocks or in front."""
+        """Add the pictures of a row: in place of empty blocks, or of `<image>`.
+
+        Where their number differs, all stand in front.
+        """
         pieces = read_content({"images": values})
-        shots = self.pictures(*(p.picture for p in pieces if p.kind == "picture"))
+        named = [p.picture for p in pieces if p.kind == "picture"]
         empty = [turn for turn in self.turns for _ in range(turn.num_empty)]
-        if shots and len(empty) == len(shots):
+        tags = [t for t in self.turns for _ in range(t.text.count(_TAG))]
+        if named and len(empty) == len(named):
             self.num_unread_blocks -= len(empty)
             self.left_out.discard(_EMPTY)
+        elif len(tags) == len(named):
+            empty = tags
         else:
             empty = [turn for turn in self.turns if turn.role != "system"][:1]
-            empty *= len(shots)
-        for turn, shot in zip(empty, shots, strict=False):
-            turn.images.append(shot)
+            empty *= len(named)
+        for turn, picture in zip(empty, named, strict=False):
+            turn.images += self.pictures(picture)
 
     def plain(self, record: object, *used: str, of: str = "") -> dict[str, object]:
         """Return the texts, numbers and flags of an object, except some, as columns.
@@ -228,14 +234,18 @@ def new_messages(
     >>> new_messages([a, b], [b, c])
     ([{'content': 'c'}], True)
     """
-    new, is_rewritten = new_in([*map(_key, known)], [*map(_key, prompt)])
+    new, is_rewritten = new_in([*map(said_key, known)], [*map(said_key, prompt)])
     return [prompt[index] for index in new], is_rewritten
 
 
-def _key(message: Fields) -> str:
-    """Return what a message says; its other fields depend on the call."""
-    said = [message.get(name) for name in ("role", *SAID)]
-    return json.dumps(said, default=plain_json, sort_keys=True)
+def said_key(message: Fields) -> str:
+    """Return what a message says; its other fields depend on the call.
+
+    Its thoughts are left out of later prompts.
+    """
+    said = read_message(message)
+    pieces = (piece for piece in said.pieces if piece.kind != "thought")
+    return "\n".join([said.role, *map(repr, pieces)])
 
 
 def call_of(

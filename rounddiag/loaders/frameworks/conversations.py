@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import Any
 
 from rounddiag.batch import Batch
-from rounddiag.batch.messages import messages_in
+from rounddiag.batch.content import SAID
+from rounddiag.batch.messages import TOOL, is_item, messages_in
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.trajectory_batch import batch_of
 from rounddiag.loaders.assembly.turns import (
@@ -51,14 +52,14 @@ def read_completions(
         transcript = Transcript(file=source.path)
         steps = objects_in(record.get("trajectory"))
         if steps:
-            _add_calls(transcript, steps)
+            add_calls(transcript, steps)
         else:
             transcript.add_prompt(messages_in(record.get("prompt")))
             completion = record.get("completion", _messages(record))
             if isinstance(completion, str):
                 completion = [{"role": GENERATED, "content": completion}]
-            transcript.add_written(objects_in(completion))
-            transcript.add_pictures(record.get("images"))
+            transcript.add_written(messages_in(completion))
+            transcript.add_pictures(record.get("images", record.get("image")))
         transcript.columns = _columns(transcript, record)
         if isinstance(name := record.get("trajectory_id"), str):
             transcript.names = {name: 0}
@@ -66,19 +67,76 @@ def read_completions(
 
 
 def _messages(record: _Record) -> object:
-    """Return `messages`; tables may have them as JSON."""
-    messages = record.get("messages")
-    if not isinstance(messages, str):
-        return messages
-    with suppress(JsonError):
-        return parse_json(messages)
-    return None
+    """Return the messages of a row; tables may have them as JSON."""
+    messages = record.get("messages", record.get("conversations"))
+    if isinstance(messages, str):
+        try:
+            messages = parse_json(messages)
+        except JsonError:
+            return None
+    system = record.get("system") if "conversations" in record else None
+    given = [{"role": "system", "content": system}] if isinstance(system, str) else []
+    return [*given, *(m for item in objects_in(messages) for m in _messages_of(item))]
+
+
+def _messages_of(item: _Record) -> list[_Record]:
+    """Return the message that an object is, or those in its fields."""
+    message = as_message(item)
+    inner = [m for v in item.values() if isinstance(v, dict) for m in _messages_of(v)]
+    inner = [each for each in inner if as_message(each)]
+    return inner if message is None and inner else [message or item]
+
+
+def as_message(value: _Record) -> _Record | None:
+    """Return an object as a message of a role and its content; None if it is none.
+
+    Others name the role and what was said otherwise: ShareGPT's `from` and `value`.
+
+    Examples
+    --------
+    >>> as_message({"from": "gpt", "value": "wait()"})
+    {'role': 'assistant', 'content': 'wait()'}
+    """
+    key = next((k for k in _SPEAKERS if isinstance(value.get(k), str)), "")
+    said = next((name for name in _SAID if name in value), "")
+    is_typed = key == "type" and value[key] in _TYPES and "content" in value
+    if not said or not (is_typed or key in _SPEAKERS[:-1]):
+        return value if is_item(value) else None
+    if key == "type" or (key == "role" and value[key] not in _ROLES and said in SAID):
+        return value
+    name, words = value[key], value[said]
+    others = {k: v for k, v in value.items() if k not in {key, said}}
+    said = said if said in SAID else "content"
+    if name == "function_call" and isinstance(words, str):
+        with suppress(JsonError):
+            said, words = "tool_calls", parse_json(words, dict | list)
+    return {**others, "role": _ROLES.get(name, name), said: words}
+
+
+_SPEAKERS = ("role", "from", "speaker", "type")
+_SAID = (*SAID, "value", "message")
+_TYPES = {"human", "ai", "system", "tool", "user", "assistant"}  # LangChain's
+# Names of roles, most of them in ShareGPT's layout as LLaMA-Factory reads it.
+_ROLES = {
+    **dict.fromkeys(("gpt", "chatgpt", "bot", "agent", "ai", "AI"), GENERATED),
+    "function_call": GENERATED,
+    "human": "user",
+    "observation": TOOL,
+}
+
+
+def read_conversation(lines: JsonLines, source: Source) -> Iterator[Transcript]:
+    """Read one trajectory, of which each record is a message."""
+    yield from read_completions(
+        JsonLines(source, {"messages": [*map(dict, lines)]}), source
+    )
 
 
 _IDS = ("prompt_ids", "completion_ids", "completion_logprobs")
 
 
-def _add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
+def add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
+    """Add calls: what is new in the prompt of each, and its completion, a round."""
     known: list[Any] = []
     for step in steps:
         prompt = messages_in(step.get("prompt"))
@@ -91,12 +149,13 @@ def _add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
             **transcript.plain(step, *_OF_CALLS, of="trajectory"),
             **_usage(transcript, step.get("response")),
         }
-        transcript.plain(tokens, *_IDS, of="trajectory.tokens")
+        call = call_of(tokens, *_IDS) if isinstance(tokens, dict) else None
+        used = _IDS[: 0 if call is None else 3 if call[2] is not None else 2]
+        transcript.plain(tokens, *used, of="trajectory.tokens")
         first = True
         for message in written:
             role = str(message.get("role", GENERATED))
             if role == GENERATED and first:
-                call = call_of(tokens, *_IDS) if isinstance(tokens, dict) else None
                 turn = transcript.add(message, GENERATED, call=call, columns=columns)
                 if "action" in turn.columns:
                     turn.action = str(turn.columns.pop("action"))
@@ -124,12 +183,13 @@ def _usage(transcript: Transcript, response: object) -> dict[str, object]:
 
 _OF_ROWS = (
     *("prompt", "completion", "messages", "trajectory", "trajectory_id"),
-    *("reward", "metrics", "error", "timing", "images"),
+    *("reward", "metrics", "error", "timing", "images", "image", "conversations"),
 )
 
 
 def _columns(transcript: Transcript, record: _Record) -> dict[str, object]:
-    columns = transcript.plain(record, *_OF_ROWS)
+    used = ("system",) if "conversations" in record else ()
+    columns = transcript.plain(record, *_OF_ROWS, *used)
     columns = {**transcript.plain(record.get("metrics"), of="metrics"), **columns}
     timing = record.get("timing")
     columns |= {
@@ -212,7 +272,7 @@ def read_rllm(lines: JsonLines, source: Source) -> Iterator[Transcript]:
             names = {f"{name}_{index}" if index else name: 0}
             transcript = Transcript(file=source.path, names=names)
             steps = objects_in(record.get("steps"))
-            _add_calls(transcript, [*map(_rllm_call, steps)])
+            add_calls(transcript, [*map(_rllm_call, steps)])
             transcript.columns = {
                 **transcript.plain(document, "epoch", "episode_id", "trajectories"),
                 **transcript.plain(record, "reward", "steps", of="trajectories"),
@@ -257,6 +317,21 @@ MESSAGES = replace(
     framework="any",
     files=("*.jsonl",),
     keys=("messages",),
+)
+SHAREGPT = replace(
+    COMPLETIONS,
+    name="conversations of `from` and `value`, with pictures where `<image>` stands",
+    framework="any; LLaMA-Factory, LLaVA, ShareGPT",
+    files=("*.jsonl", "*.parquet"),
+    keys=("conversations",),
+)
+MESSAGE_LIST = Format(
+    name="one conversation: a list of messages",
+    framework="WebVoyager and others",
+    files=("interact_messages.json",),
+    keys=("role", ("content", "parts")),
+    trajectories=read_conversation,
+    in_parts=True,
 )
 VERL_ROLLOUTS = Format(
     name="decoded samples of `rollout_data_dir` and `validation_data_dir`",

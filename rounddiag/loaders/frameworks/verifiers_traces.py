@@ -20,7 +20,7 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.turns import GENERATED
-from rounddiag.loaders.assembly.trajectory_batch import batch_of
+from rounddiag.loaders.assembly.trajectory_batch import REF, batch_of
 from rounddiag.loaders.assembly.turns import GIVEN, Transcript, plain_values
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
@@ -110,6 +110,7 @@ def _trajectory(
 _OF_NODES = (
     *("parent", "semantic_parents", "message", "sampled", "token_ids", "mask"),
     *("is_content", "logprobs", "trainer_logprobs", "entropies"),
+    *("advantages", "reference_logprobs"),
 )
 
 
@@ -263,7 +264,14 @@ def _rows(
         "response_mask": written.astype(np.int8),
         "rollout_log_probs": rollout.astype(np.float32),
     }
+    for name, theirs in _OF_SAMPLED.items():
+        if any(_num(node, theirs) for node in nodes):
+            values = np.where(written, _spread(nodes, theirs, source), 0)
+            rows[name] = values.astype(np.float32)
     return rows if branch is None else _annotated_rows(rows, branch, source)
+
+
+_OF_SAMPLED = {"advantages": "advantages", REF: "reference_logprobs"}
 
 
 def _num(node: _Node, name: str) -> int:
@@ -377,7 +385,9 @@ def _columns(
         for key, part in object_in(trace.get("rewards")).items()
     }
     columns |= plain_values({f"reward.{k}": p.get("score") for k, p in parts.items()})
-    scores = [(part.get("score"), part.get("weight", 1)) for part in parts.values()]
+    # One that was not scored is null, and counts as nothing.
+    known = [part for part in parts.values() if part.get("score") is not None]
+    scores = [(part.get("score"), part.get("weight", 1)) for part in known]
     if scores and all(isinstance(x, int | float) for pair in scores for x in pair):
         columns["rewards"] = float(sum(score * weight for score, weight in scores))
     return columns
