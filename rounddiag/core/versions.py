@@ -56,8 +56,9 @@ class Versions:
 
         The trainer's version is the column or the entry of `meta` named
         `trainer_version`. Without one, the step tells it where versions are counted as
-        steps are: if the step is among them or between them; or in verl, which sends
-        the weights as version s after the update of step s.
+        steps are: if the step is among them or between them; or if the newest is that
+        of the step before, after whose update verl sends weights under its number. Its
+        fully asynchronous trainer counts what it sends, and not its steps.
 
         Examples
         --------
@@ -87,8 +88,8 @@ class Versions:
             newest = float(np.nanmax(high))
             if np.nanmin(low) <= batch.step <= newest:
                 stated = batch.step
-            elif pairs[0][0] == _OF_VERL[0] and newest < batch.step:
-                stated = batch.step - 1
+            elif pairs[0][0] == _OF_VERL[0] and newest == batch.step - 1:
+                stated = newest
         is_known = isinstance(stated, int | float)
         trainer[:] = stated if is_known else np.nanmax(high)
         if TRAINER in known:
