@@ -296,8 +296,8 @@ def reward_scale(batch: Batch) -> list[float]:
     one was selected from.
     """
     stated = batch.meta.get(REWARD_SCALE)
-    if isinstance(stated, list | tuple):
-        return [*stated]
+    if isinstance(stated, list) and all(isinstance(v, int | float) for v in stated):
+        return stated
     rewards = torch.tensor([]) if batch.rewards is None else batch.rewards.double()
     present = {*rewards[rewards.isfinite()].tolist()}
     scales = ([0.0, 1.0], [-1.0, 1.0])

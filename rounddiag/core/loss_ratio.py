@@ -88,14 +88,7 @@ def is_bypassed(batch: Batch) -> bool:
 
 
 def bypass_record(batch: Batch) -> str:
-    """Return what the file records of a bypass, in which `old` is the rollout's.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> bypass_record(rd.load("sample_data/healthy.parquet"))
-    ''
-    """
+    """Return what the file records of a bypass, in which `old` is the rollout's."""
     if correction_settings(batch).get("bypass_mode") is True:
         return "the run recorded `rollout_correction.bypass_mode=True`"
     source = str(batch.meta.get("old_log_probs_source", ""))

@@ -22,9 +22,7 @@ _OF_NAMES = (
 _FLAG_NAMES = r"(is|has|was)_\w+|truncated|aborted"  # in which 1 is a flag
 _NUMBERS = r"[-+\N{MINUS SIGN}]?(\d[\d.,]*(e[-+]?\d+)?|nan|inf)( m?s)?"
 # What the text of a status, or of a reason to stop, says, but for what it denies.
-_DENIED = (
-    r"\b(no|not|without)[ _-]+(any[ _-]+)?\w*(error|exception|crash|trunc|limit)\w*"
-)
+_DENIED = r"(?<![a-z])(not?|without)[ _-]+(any )?\w*(error|exception|crash|trunc)\w*"
 _OF_TEXTS = (
     ("error", r"error|exception|crash"),
     ("given up", r"infeasible|give[ns]?.?up|gave.?up"),
@@ -52,13 +50,7 @@ def successes(batch: Batch) -> list[bool | None]:
 
 
 def says_error(name: str, text: str) -> bool:
-    """Return whether a column says that something failed; a rate or a count does not.
-
-    Examples
-    --------
-    >>> says_error("tool_error", "no answer"), says_error("tool_error_rate", "0.25")
-    (True, False)
-    """
+    """Return whether a column says that something failed: a rate or count does not."""
     return _said(name, text) == "error"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,7 @@ DONE, FAIL = (
         ([("error", "no error")], None, None, ""),
         ([("stop_condition", "no_error")], None, DONE, "finished"),
         ([("stop_condition", "no_error")], True, None, "solved"),
+        ([("status", "completed_no_error")], None, None, ""),
         ([("stop_reason", "finished without any errors")], None, None, ""),
         ([("stop_reason", "tool_error")], True, None, "error"),
         ([("success", "0.3")], None, None, ""),  # a share of several tries
@@ -188,6 +190,9 @@ def test_the_scale_that_a_batch_states_comes_first() -> None:
     meta = {"reward_scale": [0, 10]}
     batch = Batch.from_turns(turns, rewards=[0.0, 1.0, 10.0], meta=meta)
     assert successes(batch) == [False, None, True]
+    for odd in ([[0], 1], "0 to 1", {"low": 0}):  # of a file of others
+        other = replace(batch, meta={"reward_scale": odd})
+        assert successes(other) == [None, None, None]
 
 
 def test_a_round_has_its_seconds_and_its_price() -> None:
