@@ -80,7 +80,8 @@ def test_a_broken_picture_says_why_and_the_others_are_shown() -> None:
         "index": 1,
         "round": 1,
         "position": 7,
-        "error": "`images`: expected a picture in PNG, JPEG, WEBP; found 13 bytes that"
+        "error": "`images`: expected a picture in PNG, JPEG, WEBP, TIFF, BMP, GIF;"
+        " found 13 bytes that"
         r" start with b'<svg onl'. The numbers of the batch are not affected.",
     }
 
