@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
-from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rounddiag.checks.contracts import Contract, Fault, UntestableError, require_tokens
 from rounddiag.checks.images import screenshots
-from rounddiag.checks.tokens import decode_ids
+from rounddiag.checks.tokens import tokenizer_error
 from rounddiag.core.columns import span_texts
 from rounddiag.errors import RounddiagError
 from rounddiag.vision import PatchScreenshot, parse_action
@@ -146,19 +144,19 @@ def _implied(clicks: Sequence[_Click], frame: str) -> str:
 def _clicks(batch: Batch, pictures: Sequence[Sequence[Screenshot]]) -> Iterator[_Click]:
     rounds = batch.rounds
     every = -(-len(rounds) // _ROUNDS)
-    stops = (rounds.start + rounds.num_tokens)[::every].tolist()
-    starts = [
-        max(start, stop - _TOKENS)
-        for start, stop in zip(rounds.start[::every].tolist(), stops, strict=True)
-    ]
-    texts = _texts(batch, starts, stops)
+    sizes = rounds.num_tokens[::every].clamp(max=_TOKENS).cpu().numpy()
+    stops = (rounds.start + rounds.num_tokens)[::every].cpu().numpy()
+    try:
+        spans = span_texts(batch, stops - sizes, sizes)
+    except Exception as error:  # any callable can be a tokenizer
+        raise tokenizer_error(error) from error
     recorded = _recorded(batch)
     places = zip(
         rounds.sample[::every].tolist(), rounds.round[::every].tolist(), strict=True
     )
     opened: dict[int, Size | None] = {}
-    for text, (sample, index) in zip(texts, places, strict=True):
-        action = parse_action(text)
+    for pieces, (sample, index) in zip(spans, places, strict=True):
+        action = parse_action("".join(pieces))
         if action.point is None:
             action = parse_action(recorded.get((sample, index), ""))
         if action.point is not None and action.coordinates is not None:
@@ -168,18 +166,6 @@ def _clicks(batch: Batch, pictures: Sequence[Sequence[Screenshot]]) -> Iterator[
                 if shot.round is None or shot.round <= index
             ]
             yield _Click(sample, index, *action.point, action.coordinates, seen, opened)
-
-
-def _texts(batch: Batch, starts: list[int], stops: list[int]) -> list[str]:
-    limits = np.cumsum([0, *map(sub, stops, starts)])
-    if batch.pieces is not None:
-        spans = span_texts(batch, np.array(starts), np.diff(limits))
-        return ["".join(pieces) for pieces in spans]
-    ids = batch.require_ids().cpu().numpy()
-    parts = [ids[a:b] for a, b in zip(starts, stops, strict=True)]
-    flat = np.concatenate(parts).tolist()
-    texts = decode_ids(flat, batch.tokenizer, starts=limits.tolist(), visible=False)
-    return ["".join(texts[a:b]) for a, b in pairwise(limits.tolist())]
 
 
 def _recorded(batch: Batch) -> dict[tuple[int, int], str]:

@@ -36,13 +36,12 @@ def decode_ids(
     tokenizer: object | None,
     *,
     starts: Sequence[int] = (),
-    visible: bool = True,
 ) -> list[str]:
     """Return one piece of text a token; see `rounddiag.text.pieces`."""
     try:
-        return pieces(token_ids, tokenizer, starts=starts, visible_whitespace=visible)
+        return pieces(token_ids, tokenizer, starts=starts, visible_whitespace=True)
     except Exception as error:  # any callable can be a tokenizer
-        raise _tokenizer_error(error) from error
+        raise tokenizer_error(error) from error
 
 
 def special_ids(tokenizer: object | None, texts: Collection[str]) -> dict[str, int]:
@@ -52,7 +51,7 @@ def special_ids(tokenizer: object | None, texts: Collection[str]) -> dict[str, i
     try:
         known = special_tokens(tokenizer)
     except Exception as error:  # any callable can be a tokenizer
-        raise _tokenizer_error(error) from error
+        raise tokenizer_error(error) from error
     ids = {text: token_id for token_id, text in known.items() if text in texts}
     if not ids:
         why = f"its special tokens are none of {', '.join(texts)}"
@@ -62,7 +61,8 @@ def special_ids(tokenizer: object | None, texts: Collection[str]) -> dict[str, i
     return ids
 
 
-def _tokenizer_error(error: Exception) -> UntestableError:
+def tokenizer_error(error: Exception) -> UntestableError:
+    """Return why a check that decodes ids tests nothing."""
     cause = error.__cause__ or error
     reason = f"{type(cause).__name__}: {cause!s:.80}"
     return UntestableError(field="tokenizer", why=f"the `tokenizer` fails: {reason}")
@@ -288,7 +288,7 @@ def _share_encoded_again(tokenizer: object, rows: Sequence[list[int]]) -> float:
             text = inner.decode(row, skip_special_tokens=False)
             again = inner.encode(text, add_special_tokens=False)
         except Exception as error:  # any callable can be a tokenizer
-            raise _tokenizer_error(error) from error
+            raise tokenizer_error(error) from error
         same = Counter(row) & Counter(getattr(again, "ids", again))
         num_same += same.total()
     return num_same / max(sum(map(len, rows)), 1)
