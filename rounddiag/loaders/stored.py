@@ -267,7 +267,6 @@ def scalar_value(value: object) -> object:
 
 
 def _dtype(node: Node) -> np.dtype[Any] | None:
-    """Return a dtype of plain values; None for dates, records and objects."""
     match node:
         case Node("numpy.dtype", (str(code), *_), state=(_, order, *_)):
             if _PLAIN.fullmatch(code) and order in ("<", ">", "|", "="):
@@ -319,7 +318,6 @@ def _view(args: tuple[object, ...]) -> StoredArray:
 
 
 def _storage(value: object) -> Storage:
-    """Return a storage: of the file, or of a torch file inside the pickle."""
     match value:
         case Node(
             "torch.storage._load_from_bytes", (Span() | bytes() | TextBytes() as inner,)
@@ -386,9 +384,7 @@ def read_tensordict(value: object) -> dict[str, Value] | None:
     match value:
         case Node("tensordict._reductions._make_td", (_, {"_tensordict": dict(td)})):
             return _from_call(td)
-        case Node(name, ({"leaves": dict()} as parts, storage)) if (
-            name == _CONSOLIDATED
-        ):
+        case Node(name, (dict(parts), storage)) if name == _CONSOLIDATED:
             return _read_consolidated(parts, stored_tensor(storage))
     return None
 
@@ -429,7 +425,7 @@ def _read_consolidated(
 ) -> dict[str, Value]:
     """Read the leaves, which are tensors, and what stands beside them, which is not."""
     fields: dict[str, Value] = {}
-    for key, leaf in parts["leaves"].items():
+    for key, leaf in object_in(parts.get("leaves")).items():
         if isinstance(key, str):
             fields[key], ragged = _leaf(leaf, storage)
             if key.startswith("<NJT_OFFSETS>"):

@@ -77,10 +77,10 @@ class ListPath:
         return not self.is_chat, not has_model, self.path.count(_EACH), -len(self.items)
 
     @property
-    def kinds(self) -> tuple[list[str], list[tuple[str, ...]]]:
+    def kinds(self) -> tuple[list[str], list[tuple[str, ...]]] | None:
         """The fields that say what an event is, and their values in the model's.
 
-        None of either where the model has no event.
+        None where all are the model's, or none is.
         """
         texts = [{k: v for k, v in i.items() if isinstance(v, str)} for i in self.items]
         keys = [key for key in _KINDS if any(key in text for text in texts)]
@@ -91,7 +91,7 @@ class ListPath:
             for kind, text in words.items()
             if _OF_MODEL.search(text) and not _OF_OTHERS.search(text)
         ]
-        return (keys, of_model) if of_model else ([], [])
+        return (keys, of_model) if 0 < len(of_model) < len(kinds) else None
 
     @property
     def fields(self) -> list[str]:
@@ -118,6 +118,7 @@ def find_lists(rows: Sequence[object]) -> list[ListPath]:
     """
     chats: dict[tuple[str, ...], ListPath] = {}
     others: dict[tuple[str, ...], ListPath] = {}
+    silent: dict[tuple[str, ...], ListPath] = {}  # without the items that are messages
     for path, value in _objects(rows):
         end = len(path) - 1 - path[::-1].index(_EACH)
         outer, inner = path[:end], path[end + 1 :]
@@ -125,14 +126,14 @@ def find_lists(rows: Sequence[object]) -> list[ListPath]:
             chat = chats.setdefault(outer, ListPath(path=outer, is_chat=True))
             chat.items.append(message)
             chat.inner.add(inner)
-        if outer and not inner:
+        if not inner:
             others.setdefault(outer, ListPath(path=outer)).items.append(value)
-    whole = {  # some events may have a message, or look like one
-        path: chat
-        for path, chat in chats.items()
-        if path not in others or len(chat.items) >= len(others[path].items)
-    }
-    return sorted({**others, **whole}.values(), key=lambda place: place.order)
+            if not any(map(as_message, (value, *map(object_in, value.values())))):
+                silent.setdefault(outer, ListPath(path=outer)).items.append(value)
+    # Of events, some may have a message, or look like one.
+    chats = {p: v for p, v in chats.items() if p not in silent or not silent[p].kinds}
+    places = [p for p in {**others, **chats}.values() if p.path or p.is_chat or p.kinds]
+    return sorted(places, key=lambda place: place.order)
 
 
 def _objects(root: object) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
@@ -196,7 +197,6 @@ def _has_tokens(lines: JsonLines) -> bool:
 
 
 def _first_row(value: Any) -> np.ndarray[Any, Any] | None:  # noqa: ANN401 any JSON
-    """Return a list of numbers, or the first of a column of them."""
     if isinstance(value, list) and value:
         value = value[0]
         if isinstance(value, list) and {*map(type, value)} <= {int, float, bool}:
@@ -206,14 +206,12 @@ def _first_row(value: Any) -> np.ndarray[Any, Any] | None:  # noqa: ANN401 any J
 
 
 def _is_score(row: np.ndarray[Any, Any]) -> bool:
-    """Return whether numbers can be a mask or log-probs."""
     if row.dtype.kind == "f":
         return not (row > 0).any()
     return row.dtype.kind in "bi" and not ((row != 0) & (row != 1)).any()
 
 
 def _texts_error(source: Source, lines: JsonLines) -> LoadError:
-    """Return the error for records without tokens, with the lines that open them."""
     value = lines.value
     rows = value if isinstance(value, list) else [*islice(lines, _MAX_RECORDS)]
     read = _code_for_rows(source, lines)
@@ -234,8 +232,7 @@ def _rows_error(
     if not places:
         return unknown_error(source, content, "", _ROWS)
     place = places[0]
-    keys, kinds = place.kinds
-    wrote = kinds or place.fields
+    keys, wrote = place.kinds or ([], place.fields)
     if not place.is_chat:
         content += f"; no messages, but {_describe(place)} in `{place}`"
         if not wrote:
@@ -250,7 +247,7 @@ def _rows_error(
         items = "messages(place)"
         code += _BLOCKS.replace("PARTS", _EVENTS if keys else _STEPS)
         code = code.replace("KEYS", repr(keys)).replace("WROTE =", f"WROTE = {wrote!r}")
-        names = [" ".join(kind).strip() for kind in kinds] or wrote
+        names = wrote if not keys else [" ".join(kind).strip() for kind in wrote]
         named = join_names([f"`{name}`" for name in names])
         more += f" if the model wrote {named} of it; correct WROTE if not"
     rows = f"[{{'messages': {items}}} for place in lists(rows, {path!r})]"
@@ -291,7 +288,8 @@ def _path(path: Path) -> str:
 
 def _describe(place: ListPath) -> str:
     number = len(place.items)
-    if keys := place.kinds[0]:
+    if place.kinds:
+        keys = place.kinds[0]
         kinds = (" ".join(str(i.get(k, "")) for k in keys).strip() for i in place.items)
         return f"{pluralize(number, 'event')} of {format_names(dict.fromkeys(kinds))}"
     return f"{pluralize(number, 'step')} of {format_names(place.items[0])}"
@@ -324,7 +322,6 @@ def _code_for_rows(source: Source, lines: JsonLines) -> str:
 
 
 def _names_picture(value: object) -> bool:
-    """Return whether a value has the name of a picture's file."""
     if isinstance(value, dict | list):
         return any(
             map(_names_picture, value.values() if isinstance(value, dict) else value)

@@ -109,7 +109,6 @@ class TokenRecords:
         return batch_from_table(table.with_prompt_groups(), self._source)
 
     def _table(self) -> dict[str, list[object]]:
-        """Return the columns, without those that are null everywhere."""
         names = dict.fromkeys(name for row in self._columns for name in row)
         table = {name: [row.get(name) for row in self._columns] for name in names}
         return {

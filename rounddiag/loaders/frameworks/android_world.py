@@ -62,7 +62,6 @@ def read_checkpoint(lines: JsonLines, source: Source) -> Iterator[Transcript]:
 
 
 def _items(values: object) -> list[Any]:
-    """Return the values of a field, one per step."""
     if isinstance(values, np.ndarray):  # of numbers
         return list(values.tolist())
     return [*map(scalar_value, values)] if isinstance(values, list) else []
