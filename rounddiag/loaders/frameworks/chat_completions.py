@@ -108,7 +108,7 @@ def _call(
 
 CHAT_COMPLETIONS = Format(
     name="requests and responses",
-    framework="any; vLLM, SGLang and other servers of OpenAI's API",
+    framework="any; logs of servers",
     files=("*.jsonl",),
     keys=(("response.choices", "choices[].message", "choices[].text"),),
     trajectories=read_calls,
@@ -116,7 +116,6 @@ CHAT_COMPLETIONS = Format(
 RESPONSES = replace(
     CHAT_COMPLETIONS,
     name="requests and responses of messages, or of items",
-    framework="any; Anthropic's API, OpenAI's Responses API",
     keys=(
         ("request.messages", "request.input"),
         ("response.content", "response.output"),

@@ -334,7 +334,7 @@ SHAREGPT = replace(
 )
 MESSAGE_LIST = Format(
     name="one conversation: a list of messages",
-    framework="WebVoyager and others",
+    framework="WebVoyager",
     files=("interact_messages.json",),
     keys=("role", ("content", "parts")),
     trajectories=read_conversation,
