@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +11,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.content import as_json
 from rounddiag.batch.step_order import is_absent
 from rounddiag.loaders.field_reader import divide_sequences
 from rounddiag.loaders.fields import field_of, is_per_token
@@ -126,10 +125,5 @@ def _is_of_tokens(name: str, values: object) -> bool:
 
 
 def _plain(value: object) -> object:
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return json.dumps(value, default=_as_list, ensure_ascii=False)
-
-
-def _as_list(value: Any) -> list[Any]:  # noqa: ANN401 an array, as JSON wants it
-    return list(value.tolist())
+    is_plain = value is None or isinstance(value, str | int | float)
+    return value if is_plain else as_json(value)
