@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -374,8 +374,8 @@ def integers(values: Sequence[object]) -> tuple[int, ...]:
     return tuple(value for value in values if isinstance(value, int))
 
 
-Value = StoredArray | StoredJagged | list[object] | str
-_UNREAD = "unread"  # a TensorDict in another: left out, and named
+Value: TypeAlias = object  # a StoredArray, a StoredJagged, a list, or one plain value
+_UNREAD: dict[str, object] = {}  # a TensorDict in another: left out, and named
 _CONSOLIDATED = "tensordict._reductions._rebuild_tensordict_files_consolidated"
 
 
@@ -392,7 +392,7 @@ def read_tensordict(value: object) -> dict[str, Value] | None:
 def _from_call(entries: dict[object, object]) -> dict[str, Value]:
     fields: dict[str, Value] = {}
     for key, value in entries.items():
-        field = _rows(value) or find_array(value)
+        field = _rows(value) or find_array(value) or _datum(value)
         if isinstance(key, str):
             fields[key] = _UNREAD if field is None else field
     return fields
@@ -441,6 +441,8 @@ def _beside_leaves(parts: Mapping[Any, Any]) -> dict[str, Value]:
         match value:  # one for all rows
             case (datum, [int(count), *_], _) if 0 <= count <= _MAX_ROWS:
                 fields[str(name)] = [datum] * count
+            case (datum, [], _):
+                fields[str(name)] = datum
     for name, part in parts.items():
         match part:
             case {"cls": "NonTensorStack", "non_tensors": dict(rows)}:

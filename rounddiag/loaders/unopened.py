@@ -33,12 +33,12 @@ from rounddiag.wording import format_names, join_names, pluralize
 _EACH = "*"  # in a path: each item of a list
 # What a message is written from: the first records, values and places.
 _MAX_RECORDS, _MAX_VALUES, _MAX_PLACES = 100, 100_000, 3
-# Fields of an event that say what it is and who made it; words of the model's, of those
-# of others, and of the fields of a step that a model wrote.
+# Fields of an event that say what it is and who made it; words of the model's, and none
+# of others; words of the fields of a step that a model wrote.
 _KINDS = ("type", "kind", "event", "source", "role")
-_OF_MODEL = re.compile("assistant|agent|model|action|answer")
-_OF_OTHERS = re.compile(
-    "user|human|system|tool|env|observ|input|result|error|state|start|end$"
+_OF_MODEL = re.compile(
+    "(?!.*(user|human|system|tool|env|observ|input|result|error|state|start|end$))"
+    ".*(assistant|agent|model|action|answer)"
 )
 _WROTE = re.compile(
     "response|reply|answer|completion|prediction|thought|reason|plan|action|command"
@@ -85,12 +85,7 @@ class ListPath:
         texts = [{k: v for k, v in i.items() if isinstance(v, str)} for i in self.items]
         keys = [key for key in _KINDS if any(key in text for text in texts)]
         kinds = dict.fromkeys(tuple(t.get(key, "") for key in keys) for t in texts)
-        words = {kind: " ".join(kind).lower() for kind in kinds}
-        of_model = [
-            kind
-            for kind, text in words.items()
-            if _OF_MODEL.search(text) and not _OF_OTHERS.search(text)
-        ]
+        of_model = [k for k in kinds if _OF_MODEL.match(" ".join(k).strip().lower())]
         return (keys, of_model) if 0 < len(of_model) < len(kinds) else None
 
     @property
@@ -159,7 +154,9 @@ def _objects(root: object) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
 def unopened_error(source: Source, root: object) -> LoadError:
     """Return the error for content of no known format."""
     if isinstance(root, JsonLines) and not _has_tokens(root):
-        return _texts_error(source, root)
+        value, read = root.value, _code_for_rows(source, root)
+        rows = value if isinstance(value, list) else [*islice(root, _MAX_RECORDS)]
+        return _rows_error(source, describe_content(root), rows, read)
     advice = root.advice if isinstance(root, UnknownContent) else ""
     content, more = describe_content(root), ""
     names = content_names(root)
@@ -209,13 +206,6 @@ def _is_score(row: np.ndarray[Any, Any]) -> bool:
     if row.dtype.kind == "f":
         return not (row > 0).any()
     return row.dtype.kind in "bi" and not ((row != 0) & (row != 1)).any()
-
-
-def _texts_error(source: Source, lines: JsonLines) -> LoadError:
-    value = lines.value
-    rows = value if isinstance(value, list) else [*islice(lines, _MAX_RECORDS)]
-    read = _code_for_rows(source, lines)
-    return _rows_error(source, describe_content(lines), rows, read)
 
 
 def _rows_error(
