@@ -37,7 +37,6 @@ _TEXTS = (
 
 
 def _is_row_column(kind: pa.DataType) -> bool:
-    """Return whether a column holds lists that cannot be pictures."""
     kind = _storage_type(kind)
     return _is_any(kind, _LISTS) and not _is_any(_storage_type(kind.value_type), _BYTES)
 

@@ -133,7 +133,6 @@ def check_used(batch: Batch, columns: Mapping[str, str], source: Source) -> None
 
 
 def _describe_unused(batch: Batch, ours: str) -> str:
-    """Describe a column of the right kind that a batch did not use."""
     if ours in batch.sample_columns:
         return _describe_values(batch.sample_columns[ours])
     if ours == "attention_mask":

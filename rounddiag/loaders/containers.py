@@ -114,7 +114,6 @@ def _pickle(source: Source) -> object:
 
 
 def _fields_or_root(root: object) -> object:
-    """Return a TensorDict's fields, or `root` itself."""
     fields = read_tensordict(root)
     return root if fields is None else fields
 
@@ -160,7 +159,6 @@ _SAFETENSORS = {
 
 
 def _safetensors(source: Source) -> dict[str, object]:
-    """Return the tensors of a safetensors file and its metadata, by name."""
     whole = source.whole()
     size = int.from_bytes(whole.part(0, 8).read(), "little")
     data = whole.part(8 + size, len(whole) - 8 - size)

@@ -159,7 +159,6 @@ DATASET = Format(
 
 
 def _discovered() -> Iterator[Format]:
-    """Yield the formats of frameworks, and those of other packages."""
     for module in iter_modules(frameworks.__path__, f"{frameworks.__name__}."):
         values = vars(import_module(module.name)).values()
         yield from (value for value in values if isinstance(value, Format))

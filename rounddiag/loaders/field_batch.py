@@ -186,9 +186,9 @@ def _without_masked_padding(
     Agent-Lightning 0.3.0 repeats 1s where it merges the turns of a trajectory. The
     check that the mask covers only what the model wrote names them.
     """
-    start = torch.repeat_interleave(tokens.offsets[:-1], tokens.lengths)
-    end = torch.repeat_interleave(unpadded["lengths"], tokens.lengths)
-    beyond = (torch.arange(len(mask), device=mask.device) - start >= end) & (mask != 0)
+    ends = tokens.offsets[:-1] + unpadded["lengths"]
+    end = torch.repeat_interleave(ends, tokens.lengths)
+    beyond = (torch.arange(len(mask), device=mask.device) >= end) & (mask != 0)
     if not beyond.any():
         return mask, {**columns}
     rows = Ragged(values=beyond, offsets=tokens.offsets).rows()
@@ -290,7 +290,6 @@ def _rewards(
 
 
 def _origins(mask_source: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return entries of `meta` on the origin of the numbers, as far as it is known."""
     rounds = {"rounds": "unknown"} if mask_source == "attention_mask" else {}
     plain = {k: v for k, v in facts.items() if isinstance(v, str | int | float)}
     return {

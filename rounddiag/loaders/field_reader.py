@@ -272,7 +272,6 @@ class FieldReader:
 
 
 def _describe_shape(rows: Ragged) -> str:
-    """Describe the number of rows and their lengths, for a message."""
     if rows.is_padded and len(rows.lengths):
         return f"{len(rows.lengths)} rows of {int(rows.lengths[0])} positions"
     return f"{len(rows.lengths)} rows of {rows.lengths.tolist()[:4]} positions"
@@ -421,7 +420,6 @@ def divide_sequences(
 
 
 def _span(mask: Tensor, real: Tensor) -> tuple[int, int]:
-    """Return where the response starts and ends."""
     written, stop = mask.nonzero(), mask_end(real)
     return max(1, int(written[0]) if len(written) else stop), stop
 

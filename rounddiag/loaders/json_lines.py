@@ -161,7 +161,6 @@ class JsonLines:
                 yield Record({"messages": row}, line=number, source=self.source)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines that are not empty, with their numbers."""
         from tqdm.auto import tqdm
 
         with (
@@ -223,7 +222,6 @@ class JsonLines:
 
 
 def _is_conversation(row: object) -> bool:
-    """Return whether a value is a list of messages."""
     messages = objects_in(row)
     is_list = isinstance(row, list) and 0 < len(row) == len(messages)
     return is_list and bool({"role", "from"} & {*messages[0]})

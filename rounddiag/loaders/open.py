@@ -92,7 +92,6 @@ _MAX_REASONS = 8  # in `meta`
 def _read_each(
     files: Sequence[Path], path: Path, columns: _Columns | None, refused: dict[str, str]
 ) -> Iterator[Batch]:
-    """Yield the batches of files; add those that are refused, with their reasons."""
     from tqdm.auto import tqdm
 
     folder = Path(os.path.commonpath([file.parent for file in files]))

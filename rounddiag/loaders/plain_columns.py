@@ -294,7 +294,6 @@ def sum_rewards(columns: Mapping[str, Array]) -> tuple[Array | None, dict[str, s
 
 
 def _are_floats(values: Array) -> bool:
-    """Return whether values are floats, of which some may be None."""
     if values.dtype.kind == "f":
         return True
     known = [value for value in values.tolist() if value is not None]

@@ -39,7 +39,6 @@ from rounddiag.vision import Screenshot
 
 
 def _check_entries(batch: Batch, entries: Entries) -> None:
-    """Raise a BatchError unless the entries are the batch's tokens."""
     flat = entries.flat_positions(batch)
     _check_ids(batch, entries, flat)
     counts = np.bincount(flat, minlength=batch.num_positions)
@@ -199,7 +198,6 @@ def _read_table(path: Path) -> Table:
 
 
 def _record(batch: Batch, sample: int, folder: Path) -> dict[str, Any]:
-    """Write the screenshots of a sample, and return its record."""
     start = int(batch.offsets[sample])
     real = slice(start, start + int(batch.lengths[sample]))
     shots = () if batch.images is None else batch.images[sample]
@@ -233,7 +231,6 @@ def _size(shot: Screenshot) -> tuple[int, int] | None:
 def _write_screenshot(
     shot: Screenshot, folder: Path, name: str
 ) -> tuple[str | None, str | None]:
-    """Write a screenshot; return its name, or why there is none."""
     try:
         shot.image()  # `png` passes stored PNG bytes on without decoding them
         data = shot.png()

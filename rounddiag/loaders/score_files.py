@@ -19,12 +19,10 @@ _CONVERSION_ERRORS = (ArithmeticError, TypeError, ValueError, RuntimeError)
 
 
 def _describe_columns(table: Table) -> str:
-    """Return the names of a table's columns for a message."""
     return f"columns {format_names(table.names)}"
 
 
 def _whole_number_column(table: Table, name: str, size: int | None = None) -> Array:
-    """Return a column of whole numbers, one per row."""
     return _whole(name, _column(table, name, size))
 
 
@@ -92,7 +90,6 @@ _SAME_BATCH = "Attach to the batch, or the selection, that was rescored."
 
 
 def _match_samples(batch: Batch, table: Table) -> Array:
-    """Return the sample of each row."""
     ids = batch.sample_ids
     if ids is not None and "sample_id" in table.columns and len({*ids}) == len(ids):
         return _samples_by_id(ids, table.columns["sample_id"])

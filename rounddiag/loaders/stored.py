@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -267,7 +267,6 @@ def scalar_value(value: object) -> object:
 
 
 def _dtype(node: Node) -> np.dtype[Any] | None:
-    """Return a dtype of plain values; None for dates, records and objects."""
     match node:
         case Node("numpy.dtype", (str(code), *_), state=(_, order, *_)):
             if _PLAIN.fullmatch(code) and order in ("<", ">", "|", "="):
@@ -319,7 +318,6 @@ def _view(args: tuple[object, ...]) -> StoredArray:
 
 
 def _storage(value: object) -> Storage:
-    """Return a storage: of the file, or of a torch file inside the pickle."""
     match value:
         case Node(
             "torch.storage._load_from_bytes", (Span() | bytes() | TextBytes() as inner,)
@@ -376,8 +374,8 @@ def integers(values: Sequence[object]) -> tuple[int, ...]:
     return tuple(value for value in values if isinstance(value, int))
 
 
-Value = StoredArray | StoredJagged | list[object] | str
-_UNREAD = "unread"  # a TensorDict in another: left out, and named
+Value: TypeAlias = object  # a StoredArray, a StoredJagged, a list, or one plain value
+_UNREAD: dict[str, object] = {}  # a TensorDict in another: left out, and named
 _CONSOLIDATED = "tensordict._reductions._rebuild_tensordict_files_consolidated"
 
 
@@ -386,9 +384,7 @@ def read_tensordict(value: object) -> dict[str, Value] | None:
     match value:
         case Node("tensordict._reductions._make_td", (_, {"_tensordict": dict(td)})):
             return _from_call(td)
-        case Node(name, ({"leaves": dict()} as parts, storage)) if (
-            name == _CONSOLIDATED
-        ):
+        case Node(name, (dict(parts), storage)) if name == _CONSOLIDATED:
             return _read_consolidated(parts, stored_tensor(storage))
     return None
 
@@ -396,7 +392,7 @@ def read_tensordict(value: object) -> dict[str, Value] | None:
 def _from_call(entries: dict[object, object]) -> dict[str, Value]:
     fields: dict[str, Value] = {}
     for key, value in entries.items():
-        field = _rows(value) or find_array(value)
+        field = _rows(value) or find_array(value) or _datum(value)
         if isinstance(key, str):
             fields[key] = _UNREAD if field is None else field
     return fields
@@ -429,7 +425,7 @@ def _read_consolidated(
 ) -> dict[str, Value]:
     """Read the leaves, which are tensors, and what stands beside them, which is not."""
     fields: dict[str, Value] = {}
-    for key, leaf in parts["leaves"].items():
+    for key, leaf in object_in(parts.get("leaves")).items():
         if isinstance(key, str):
             fields[key], ragged = _leaf(leaf, storage)
             if key.startswith("<NJT_OFFSETS>"):
@@ -445,6 +441,8 @@ def _beside_leaves(parts: Mapping[Any, Any]) -> dict[str, Value]:
         match value:  # one for all rows
             case (datum, [int(count), *_], _) if 0 <= count <= _MAX_ROWS:
                 fields[str(name)] = [datum] * count
+            case (datum, [], _):
+                fields[str(name)] = datum
     for name, part in parts.items():
         match part:
             case {"cls": "NonTensorStack", "non_tensors": dict(rows)}:

@@ -467,7 +467,6 @@ def batch_from_table(table: Table, source: Source) -> Batch:
 
 
 def _list_converted(batch: Batch) -> list[str]:
-    """Return the names of the columns that became other parts of the batch."""
     scores = [TURN_SCORES] * ("turn_score" in batch.round_columns)
     groups, rewards = batch.group_ids is not None, batch.rewards is not None
     facts = [*aliases_of("step"), "old_log_probs_source", TRAINER, RECORDS]

@@ -135,7 +135,6 @@ def _match(
 
 
 def _names_of_samples(batch: Batch) -> list[list[str]]:
-    """Return what a trajectory of each sample may be called."""
     columns = [batch.sample_columns[n] for n in _NAMES if n in batch.sample_columns]
     ids = [] if batch.sample_ids is None else [batch.sample_ids]
     rows = zip(*ids, *columns, strict=True)
@@ -146,7 +145,6 @@ def _names_of_samples(batch: Batch) -> list[list[str]]:
 def _with_actions(
     columns: Mapping[str, Array], actions: Mapping[tuple[int, int], str | None]
 ) -> Mapping[str, Array]:
-    """Return the columns of rounds with the actions, unless they have some already."""
     if _ACTION in columns or not any(actions.values()):
         return columns
     if not columns:

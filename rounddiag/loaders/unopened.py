@@ -33,12 +33,12 @@ from rounddiag.wording import format_names, join_names, pluralize
 _EACH = "*"  # in a path: each item of a list
 # What a message is written from: the first records, values and places.
 _MAX_RECORDS, _MAX_VALUES, _MAX_PLACES = 100, 100_000, 3
-# Fields of an event that say what it is and who made it; words of the model's, of those
-# of others, and of the fields of a step that a model wrote.
+# Fields of an event that say what it is and who made it; words of the model's, and none
+# of others; words of the fields of a step that a model wrote.
 _KINDS = ("type", "kind", "event", "source", "role")
-_OF_MODEL = re.compile("assistant|agent|model|action|answer")
-_OF_OTHERS = re.compile(
-    "user|human|system|tool|env|observ|input|result|error|state|start|end$"
+_OF_MODEL = re.compile(
+    "(?!.*(user|human|system|tool|env|observ|input|result|error|state|start|end$))"
+    ".*(assistant|agent|model|action|answer)"
 )
 _WROTE = re.compile(
     "response|reply|answer|completion|prediction|thought|reason|plan|action|command"
@@ -77,21 +77,16 @@ class ListPath:
         return not self.is_chat, not has_model, self.path.count(_EACH), -len(self.items)
 
     @property
-    def kinds(self) -> tuple[list[str], list[tuple[str, ...]]]:
+    def kinds(self) -> tuple[list[str], list[tuple[str, ...]]] | None:
         """The fields that say what an event is, and their values in the model's.
 
-        None of either where the model has no event.
+        None where all are the model's, or none is.
         """
         texts = [{k: v for k, v in i.items() if isinstance(v, str)} for i in self.items]
         keys = [key for key in _KINDS if any(key in text for text in texts)]
         kinds = dict.fromkeys(tuple(t.get(key, "") for key in keys) for t in texts)
-        words = {kind: " ".join(kind).lower() for kind in kinds}
-        of_model = [
-            kind
-            for kind, text in words.items()
-            if _OF_MODEL.search(text) and not _OF_OTHERS.search(text)
-        ]
-        return (keys, of_model) if of_model else ([], [])
+        of_model = [k for k in kinds if _OF_MODEL.match(" ".join(k).strip().lower())]
+        return (keys, of_model) if 0 < len(of_model) < len(kinds) else None
 
     @property
     def fields(self) -> list[str]:
@@ -118,6 +113,7 @@ def find_lists(rows: Sequence[object]) -> list[ListPath]:
     """
     chats: dict[tuple[str, ...], ListPath] = {}
     others: dict[tuple[str, ...], ListPath] = {}
+    silent: dict[tuple[str, ...], ListPath] = {}  # without the items that are messages
     for path, value in _objects(rows):
         end = len(path) - 1 - path[::-1].index(_EACH)
         outer, inner = path[:end], path[end + 1 :]
@@ -125,14 +121,14 @@ def find_lists(rows: Sequence[object]) -> list[ListPath]:
             chat = chats.setdefault(outer, ListPath(path=outer, is_chat=True))
             chat.items.append(message)
             chat.inner.add(inner)
-        if outer and not inner:
+        if not inner:
             others.setdefault(outer, ListPath(path=outer)).items.append(value)
-    whole = {  # some events may have a message, or look like one
-        path: chat
-        for path, chat in chats.items()
-        if path not in others or len(chat.items) >= len(others[path].items)
-    }
-    return sorted({**others, **whole}.values(), key=lambda place: place.order)
+            if not any(map(as_message, (value, *map(object_in, value.values())))):
+                silent.setdefault(outer, ListPath(path=outer)).items.append(value)
+    # Of events, some may have a message, or look like one.
+    chats = {p: v for p, v in chats.items() if p not in silent or not silent[p].kinds}
+    places = [p for p in {**others, **chats}.values() if p.path or p.is_chat or p.kinds]
+    return sorted(places, key=lambda place: place.order)
 
 
 def _objects(root: object) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
@@ -158,7 +154,9 @@ def _objects(root: object) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
 def unopened_error(source: Source, root: object) -> LoadError:
     """Return the error for content of no known format."""
     if isinstance(root, JsonLines) and not _has_tokens(root):
-        return _texts_error(source, root)
+        value, read = root.value, _code_for_rows(source, root)
+        rows = value if isinstance(value, list) else [*islice(root, _MAX_RECORDS)]
+        return _rows_error(source, describe_content(root), rows, read)
     advice = root.advice if isinstance(root, UnknownContent) else ""
     content, more = describe_content(root), ""
     names = content_names(root)
@@ -196,7 +194,6 @@ def _has_tokens(lines: JsonLines) -> bool:
 
 
 def _first_row(value: Any) -> np.ndarray[Any, Any] | None:  # noqa: ANN401 any JSON
-    """Return a list of numbers, or the first of a column of them."""
     if isinstance(value, list) and value:
         value = value[0]
         if isinstance(value, list) and {*map(type, value)} <= {int, float, bool}:
@@ -206,18 +203,9 @@ def _first_row(value: Any) -> np.ndarray[Any, Any] | None:  # noqa: ANN401 any J
 
 
 def _is_score(row: np.ndarray[Any, Any]) -> bool:
-    """Return whether numbers can be a mask or log-probs."""
     if row.dtype.kind == "f":
         return not (row > 0).any()
     return row.dtype.kind in "bi" and not ((row != 0) & (row != 1)).any()
-
-
-def _texts_error(source: Source, lines: JsonLines) -> LoadError:
-    """Return the error for records without tokens, with the lines that open them."""
-    value = lines.value
-    rows = value if isinstance(value, list) else [*islice(lines, _MAX_RECORDS)]
-    read = _code_for_rows(source, lines)
-    return _rows_error(source, describe_content(lines), rows, read)
 
 
 def _rows_error(
@@ -234,8 +222,7 @@ def _rows_error(
     if not places:
         return unknown_error(source, content, "", _ROWS)
     place = places[0]
-    keys, kinds = place.kinds
-    wrote = kinds or place.fields
+    keys, wrote = place.kinds or ([], place.fields)
     if not place.is_chat:
         content += f"; no messages, but {_describe(place)} in `{place}`"
         if not wrote:
@@ -250,7 +237,7 @@ def _rows_error(
         items = "messages(place)"
         code += _BLOCKS.replace("PARTS", _EVENTS if keys else _STEPS)
         code = code.replace("KEYS", repr(keys)).replace("WROTE =", f"WROTE = {wrote!r}")
-        names = [" ".join(kind).strip() for kind in kinds] or wrote
+        names = wrote if not keys else [" ".join(kind).strip() for kind in wrote]
         named = join_names([f"`{name}`" for name in names])
         more += f" if the model wrote {named} of it; correct WROTE if not"
     rows = f"[{{'messages': {items}}} for place in lists(rows, {path!r})]"
@@ -291,7 +278,8 @@ def _path(path: Path) -> str:
 
 def _describe(place: ListPath) -> str:
     number = len(place.items)
-    if keys := place.kinds[0]:
+    if place.kinds:
+        keys = place.kinds[0]
         kinds = (" ".join(str(i.get(k, "")) for k in keys).strip() for i in place.items)
         return f"{pluralize(number, 'event')} of {format_names(dict.fromkeys(kinds))}"
     return f"{pluralize(number, 'step')} of {format_names(place.items[0])}"
@@ -324,7 +312,6 @@ def _code_for_rows(source: Source, lines: JsonLines) -> str:
 
 
 def _names_picture(value: object) -> bool:
-    """Return whether a value has the name of a picture's file."""
     if isinstance(value, dict | list):
         return any(
             map(_names_picture, value.values() if isinstance(value, dict) else value)

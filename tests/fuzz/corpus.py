@@ -241,6 +241,33 @@ def _wire_traces(folder: Path) -> Path:
     return _json_lines(folder / "train_rollouts.jsonl", trace)
 
 
+def _message_list(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    path = folder / "interact_messages.json"
+    path.write_text(json.dumps(_MESSAGES))
+    return path
+
+
+def _conversations(folder: Path) -> Path:
+    said = [{"from": "human", "value": "<image>Go."}, {"from": "gpt", "value": "a"}]
+    row = {"conversations": said, "images": [None]}
+    return _json_lines(folder / "a.jsonl", row)
+
+
+def _calls(folder: Path) -> Path:
+    log_probs = {"content": [{"token": "a", "logprob": -0.5}]}
+    choice = {"message": _MESSAGES[-1], "token_ids": [5], "logprobs": log_probs}
+    response = {"prompt_token_ids": [1, 2], "choices": [choice]}
+    row = {"request": {"messages": _MESSAGES[:1]}, "response": response}
+    return _json_lines(folder / "a.jsonl", row)
+
+
+def _responses(folder: Path) -> Path:
+    response = {"output": [{"type": "function_call", "name": "f", "arguments": "{}"}]}
+    row = {"request": {"input": "Go."}, "response": response}
+    return _json_lines(folder / "a.jsonl", row)
+
+
 def _dart_gui(folder: Path) -> Path:
     folder.mkdir()
     ids, logp = torch.tensor([5, 6]), torch.tensor([-0.5, -1.0])
@@ -263,6 +290,10 @@ _WRITERS = {
     "osworld": _osworld,
     "android-world": _android_world,
     "messages": _messages,
+    "message-list": _message_list,
+    "conversations": _conversations,
+    "calls": _calls,
+    "responses": _responses,
     "completions": _completions,
     "rllm": _rllm,
     "wire-traces": _wire_traces,

@@ -47,7 +47,13 @@ CHATS = [
     ([{"span": {"input": SAID}}, {"span": None}, {"x": 1}], "span.input", 1, 2),
     ([{"t": [{"choice": 1, "message": m} for m in SAID]}] * 2, "t", 2, 4),
     ([{"t": [SAID[0], {"message": SAID[1]}, *SAID[2:]]}], "t", 1, 2),
-    ([{"type": m["role"], "message": m} for m in SAID], "the rows", 1, 2),
+    (
+        [{"type": "summary"}, *({"type": m["role"], "message": m} for m in SAID)],
+        "the rows",
+        1,
+        2,
+    ),
+    ([{"at": 1, "payload": m} for m in ({"id": "s"}, *SAID)], "the rows", 1, 2),
     ([{"q": SAID[0], "a": SAID[1]}] * 3, "the rows", 3, 3),
     ({"chat": GPT}, "chat", 1, 1),
     ([{"inputs": {"messages": [LANGCHAIN]}}], "inputs.messages[*]", 1, 1),
@@ -186,6 +192,18 @@ def test_steps_and_events_are_named_and_the_lines_open_them(
     assert not {"messages.toolCalls", "content.toolCalls"} & {
         *batch.meta.get("left_out", [])
     }
+
+
+def test_lines_of_events_are_one_trajectory(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_text("\n".join(map(json.dumps, TARS)))
+
+    message = refused(path)
+
+    assert "11 events of agent_run_start" in message
+    assert "`the rows`" in message
+    batch = opened(code_in(message))
+    assert (batch.num_samples, batch.num_rounds) == (1, 3)
 
 
 def test_steps_of_which_no_field_is_the_model_s_print_no_lines() -> None:

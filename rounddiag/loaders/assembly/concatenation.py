@@ -58,13 +58,11 @@ def _digest(part: Batch, sample: int) -> bytes:
 
 
 def _per_token(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Join the fields per token that all of them have."""
     names = [name for name in parts[0] if all(name in part for part in parts)]
     return {name: torch.cat([part[name] for part in parts]) for name in names}
 
 
 def _prompts(parts: Sequence[Batch]) -> dict[str, Tensor]:
-    """Join the prompts, if all batches have them."""
     ids, sizes = [], []
     for part in parts:
         if part.prompt_ids is None or part.prompt_offsets is None:
@@ -78,7 +76,6 @@ def _prompts(parts: Sequence[Batch]) -> dict[str, Tensor]:
 
 
 def _per_sample(parts: Sequence[Batch]) -> dict[str, Any]:
-    """Join the fields with one value per sample."""
     fields: dict[str, Any] = {"rewards": _rewards(parts)}
     for name in PER_SAMPLE:
         values = [getattr(part, name) for part in parts]
@@ -140,14 +137,12 @@ _SPECIAL = {"left_out", "source", *_COUNTS}
 
 
 def _sources(parts: Sequence[Batch]) -> list[str]:
-    """Return the source of each batch, or its number."""
     return [str(p.meta.get("source", f"batch {i}")) for i, p in enumerate(parts)]
 
 
 def _merged_meta(
     parts: Sequence[Batch], num_copies: int, lost: Sequence[str]
 ) -> dict[str, Any]:
-    """Merge the `meta` of the batches."""
     names = dict.fromkeys(name for part in parts for name in part.meta)
     entries = {
         name: _merged_entry(parts, name) for name in names if name not in _SPECIAL
@@ -290,7 +285,6 @@ def _tokenizer(parts: Sequence[Batch]) -> object | None:
 
 
 def _fields(part: Batch) -> list[str]:
-    """Return the optional fields that a batch has."""
     optional = ("prompt_ids", "rewards", *PER_SAMPLE)
     present = [name for name in optional if getattr(part, name) is not None]
     return [*part.per_token, *part.scores, *part.token_columns, *present]

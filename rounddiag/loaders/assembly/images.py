@@ -89,7 +89,6 @@ def _bounded_by_size(
 
 
 def _processor_output(row: object) -> Mapping[object, object]:
-    """Return the processor's output for a sample; empty if there is none."""
     if isinstance(row, Node) and isinstance(row.state, dict):
         row = row.state.get("data")  # transformers' BatchFeature
     return row if isinstance(row, Mapping) else {}
@@ -144,7 +143,6 @@ def _place(
 def _describe_mismatch(
     batch: Batch, sample: int, images: Patches | None, token: int | None
 ) -> str | None:
-    """Describe how the pictures of a sample differ from its tokens; None if not."""
     if images is None:
         return _UNKNOWN
     sizes = [shot.num_image_tokens for shot in images]

@@ -115,7 +115,6 @@ def _prompt_groups(samples: Sequence[Transcript]) -> tuple[str, ...] | None:
 
 
 def _only_step(columns: dict[str, Array]) -> int | None:
-    """Take the trainer's step out of the columns, if it is one."""
     steps = {*columns["step"].tolist()} if "step" in columns else {None}
     if len(steps) > 1 or type(step := steps.pop()) is not int:
         return None
@@ -126,7 +125,6 @@ def _only_step(columns: dict[str, Array]) -> int | None:
 def _notes(
     samples: Sequence[Transcript], num_with_ids: int, num_rounds: int
 ) -> dict[str, object]:
-    """Return entries of `meta` on ids and pictures that are left out."""
     notes: dict[str, object] = {}
     if 0 < num_with_ids < num_rounds:
         share = f"{num_with_ids} of {pluralize(num_rounds, 'round')} have them"
@@ -267,7 +265,6 @@ def _token_rows(transcript: Transcript) -> dict[str, Array]:
 
 
 def _shots(transcript: Transcript, rounds: Sequence[int]) -> list[list[Screenshot]]:
-    """Return the pictures of each turn, with the first round after them."""
     after = np.searchsorted(rounds, range(len(transcript.turns))).tolist()
     return [
         [

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.batch.content import Fields, is_empty, read_content
+from rounddiag.batch.content import Fields, as_json, is_empty, read_content
 from rounddiag.batch.messages import describe_calls, new_in, read_message, write_text
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
@@ -244,8 +244,12 @@ def said_key(message: Fields) -> str:
     Its thoughts are left out of later prompts.
     """
     said = read_message(message)
-    pieces = (piece for piece in said.pieces if piece.kind != "thought")
-    return "\n".join([said.role, *map(repr, pieces)])
+    pieces = [
+        (piece.kind, piece.text, piece.arguments, piece.picture, piece.is_output)
+        for piece in said.pieces
+        if piece.kind != "thought"
+    ]
+    return as_json([said.role, pieces])
 
 
 def call_of(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +11,7 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.content import as_json
 from rounddiag.batch.step_order import is_absent
 from rounddiag.loaders.field_reader import divide_sequences
 from rounddiag.loaders.fields import field_of, is_per_token
@@ -109,7 +108,6 @@ class TokenRecords:
         return batch_from_table(table.with_prompt_groups(), self._source)
 
     def _table(self) -> dict[str, list[object]]:
-        """Return the columns, without those that are null everywhere."""
         names = dict.fromkeys(name for row in self._columns for name in row)
         table = {name: [row.get(name) for row in self._columns] for name in names}
         return {
@@ -127,10 +125,5 @@ def _is_of_tokens(name: str, values: object) -> bool:
 
 
 def _plain(value: object) -> object:
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return json.dumps(value, default=_as_list, ensure_ascii=False)
-
-
-def _as_list(value: Any) -> list[Any]:  # noqa: ANN401 an array, as JSON wants it
-    return list(value.tolist())
+    is_plain = value is None or isinstance(value, str | int | float)
+    return value if is_plain else as_json(value)

@@ -5,14 +5,13 @@ It is read as plain data; no code runs. Screenshots are arrays, unpacked into me
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from rounddiag.batch.content import plain_json
+from rounddiag.batch.content import as_json
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
@@ -62,7 +61,6 @@ def read_checkpoint(lines: JsonLines, source: Source) -> Iterator[Transcript]:
 
 
 def _items(values: object) -> list[Any]:
-    """Return the values of a field, one per step."""
     if isinstance(values, np.ndarray):  # of numbers
         return list(values.tolist())
     return [*map(scalar_value, values)] if isinstance(values, list) else []
@@ -84,7 +82,7 @@ def _add_step(transcript: Transcript, step: Mapping[str, Any]) -> None:
     chosen = _fields(step.get("action"))
     named = _ACTION.search(written[-1])
     if chosen:
-        turn.action = json.dumps(chosen, default=plain_json, ensure_ascii=False)
+        turn.action = as_json(chosen)
     elif named:
         turn.action = named[1].strip()
 

@@ -6,17 +6,17 @@ A line of JSON is a group of trajectories; a row of Parquet is a trajectory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.frameworks.conversations import parsed
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, records_in
-from rounddiag.text.json_text import JsonError, object_in, objects_in, parse_json
+from rounddiag.text.json_text import object_in, objects_in
 
 _Record = Mapping[str, Any]
 # Of a trajectory, of which the weights have two versions.
@@ -52,7 +52,7 @@ def read_rows(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
 def _trajectories(
     record: _Record, source: Source, group: object
 ) -> Iterator[Transcript]:
-    histories = [record, *objects_in(_parsed(record.get("additional_histories")))]
+    histories = [record, *objects_in(parsed(record.get("additional_histories")))]
     for number, history in enumerate(histories):
         transcript = Transcript(file=source.path)
         messages = history.get("messages_and_choices", history.get("messages"))
@@ -65,25 +65,17 @@ def _trajectories(
             "uid": f"group {group}",
         }
         for name in _RECORDS:
-            values = transcript.plain(_parsed(record.get(name)), of=name)
+            values = transcript.plain(parsed(record.get(name)), of=name)
             prefix = "group_" if name.startswith("group") else ""
             transcript.columns |= {f"{prefix}{key}": v for key, v in values.items()}
             transcript.columns |= outcome(values, seconds="duration")
         for theirs, ours in _VERSIONS.items():
             if theirs in transcript.columns:
                 transcript.columns[ours] = transcript.columns.pop(theirs)
-        transcript.plain({"tools": _parsed(history.get("tools"))})
+        transcript.plain({"tools": parsed(history.get("tools"))})
         if source.path.stem.isdecimal():
             transcript.columns.setdefault("step", int(source.path.stem))
         yield transcript
-
-
-def _parsed(value: object) -> object:
-    """Return what a text of JSON holds; a table has objects as such."""
-    if isinstance(value, str):
-        with suppress(JsonError):
-            return parse_json(value)
-    return value
 
 
 def _add_message(transcript: Transcript, message: _Record) -> None:

@@ -7,11 +7,10 @@ what its actions gave. Its screenshot is in it, or a file: copy the agent's fold
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from rounddiag.batch.content import Piece, plain_json
+from rounddiag.batch.content import Piece, as_json
 from rounddiag.batch.messages import describe_calls
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.turns import Transcript, plain_values
@@ -76,7 +75,7 @@ def _add_answer(
     others = {**object_in(answer.get("current_state")), **answer}
     others.pop("current_state", None)
     thought = others.pop("thinking", None)
-    written = json.dumps(others, default=plain_json, ensure_ascii=False)
+    written = as_json(others)
     turn = transcript.add(
         {"reasoning_content": thought, "content": written}, GENERATED, columns=columns
     )

@@ -8,6 +8,7 @@ objects (chat completions) or `token_logprobs` (completions).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,11 @@ def read_calls(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
     for record in records_in(root):
         asked, answer = (object_in(record.get(n)) for n in ("request", "response"))
         given = {**record, **asked}
-        answer = answer if "choices" in answer else {**record}
+        if "choices" not in answer and answer:  # of Anthropic, or the Responses API
+            said = {k: answer[k] for k in answer.keys() - {"usage", "id"}}
+            answer = {**answer, "choices": [{"message": said}]}
+            answer = {k: answer[k] for k in answer.keys() - said.keys()}
+        answer = answer or {**record}
         prompt = next((given[name] for name in _PROMPTS if name in given), None)
         messages = messages_in(prompt)
         keys = [*map(said_key, messages)]
@@ -103,8 +108,16 @@ def _call(
 
 CHAT_COMPLETIONS = Format(
     name="requests and responses",
-    framework="any; vLLM, SGLang and other servers of OpenAI's API",
+    framework="any; logs of servers",
     files=("*.jsonl",),
     keys=(("response.choices", "choices[].message", "choices[].text"),),
     trajectories=read_calls,
+)
+RESPONSES = replace(
+    CHAT_COMPLETIONS,
+    name="requests and responses of messages, or of items",
+    keys=(
+        ("request.messages", "request.input"),
+        ("response.content", "response.output"),
+    ),
 )

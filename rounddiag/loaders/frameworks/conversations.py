@@ -66,25 +66,33 @@ def read_completions(
         yield transcript
 
 
-def _messages(record: _Record) -> object:
-    """Return the messages of a row; tables may have them as JSON."""
-    messages = record.get("messages", record.get("conversations"))
-    if isinstance(messages, str):
-        try:
-            messages = parse_json(messages)
-        except JsonError:
-            return None
-    system = record.get("system") if "conversations" in record else None
+def parsed(value: object) -> object:
+    """Return what a text of JSON holds; a table has objects as such."""
+    if isinstance(value, str):
+        with suppress(JsonError):
+            return parse_json(value)
+    return value
+
+
+def _of_sharegpt(record: _Record) -> tuple[str, ...]:
+    """Return the names of what is said in a row without `messages`."""
+    is_other = "messages" in record or "conversations" not in record
+    return () if is_other else ("conversations", "system")
+
+
+def _messages(record: _Record) -> list[_Record]:
+    messages, system = map(record.get, _of_sharegpt(record) or ("messages", ""))
     given = [{"role": "system", "content": system}] if isinstance(system, str) else []
-    return [*given, *(m for item in objects_in(messages) for m in _messages_of(item))]
+    items = objects_in(parsed(messages))
+    return [*given, *(message for item in items for message in _messages_of(item))]
 
 
 def _messages_of(item: _Record) -> list[_Record]:
     """Return the message that an object is, or those in its fields."""
-    message = as_message(item)
+    if message := as_message(item):
+        return [message]
     inner = [m for v in item.values() if isinstance(v, dict) for m in _messages_of(v)]
-    inner = [each for each in inner if as_message(each)]
-    return inner if message is None and inner else [message or item]
+    return [*filter(as_message, inner)] or [item]
 
 
 def as_message(value: _Record) -> _Record | None:
@@ -170,7 +178,6 @@ _OF_CALLS = ("trajectory_id", "prompt", "completion", "response", "tokens")
 
 
 def _usage(transcript: Transcript, response: object) -> dict[str, object]:
-    """Return finish reason and numbers of tokens of the response to a call."""
     response = object_in(response)
     message = object_in(response.get("message")) or response
     reason = message.get("finish_reason")
@@ -183,12 +190,12 @@ def _usage(transcript: Transcript, response: object) -> dict[str, object]:
 
 _OF_ROWS = (
     *("prompt", "completion", "messages", "trajectory", "trajectory_id"),
-    *("reward", "metrics", "error", "timing", "images", "image", "conversations"),
+    *("reward", "metrics", "error", "timing", "images"),
 )
 
 
 def _columns(transcript: Transcript, record: _Record) -> dict[str, object]:
-    used = ("system",) if "conversations" in record else ()
+    used = (*([] if "images" in record else ["image"]), *_of_sharegpt(record))
     columns = transcript.plain(record, *_OF_ROWS, *used)
     columns = {**transcript.plain(record.get("metrics"), of="metrics"), **columns}
     timing = record.get("timing")
@@ -327,7 +334,7 @@ SHAREGPT = replace(
 )
 MESSAGE_LIST = Format(
     name="one conversation: a list of messages",
-    framework="WebVoyager and others",
+    framework="WebVoyager",
     files=("interact_messages.json",),
     keys=("role", ("content", "parts")),
     trajectories=read_conversation,

@@ -114,7 +114,6 @@ def _calls(document: dict[str, Any]) -> dict[str, dict[str, object]]:
 
 
 def _usage(usages: Iterable[object]) -> dict[str, object]:
-    """Return the tokens and the price of calls."""
     known = [*map(object_in, usages)]
     totals: dict[str, object] = {}
     for name, theirs in (("num_generated", "output_tokens"), ("cost", "total_cost")):

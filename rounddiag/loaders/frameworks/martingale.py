@@ -22,7 +22,6 @@ _Rows = Sequence[Mapping[str, Any]]
 
 
 def _parse(source: Source, text: str) -> Any:  # noqa: ANN401 of a record
-    """Read a record of JSON."""
     try:
         return parse_json(text)
     except JsonError as error:

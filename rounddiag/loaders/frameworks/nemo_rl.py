@@ -67,7 +67,6 @@ def _only(value: Any) -> Any:  # noqa: ANN401 any value of JSON
 
 
 def _add(samples: TokenRecords, record: Record) -> None:
-    """Add the sample of one record, without its padding."""
     rows, columns = samples.split(record, _ROWS)
     rows["loss_mask"] = rows["response_mask"] * (
         columns.get("sample_loss_mask", 1) != 0

@@ -48,7 +48,6 @@ def read_prime_rl(lines: JsonLines, source: Source) -> Batch:
 
 
 def _add(samples: TokenRecords, record: Record) -> None:
-    """Add the sample of one record."""
     _check_version(record)
     rows, columns = samples.split(record, _ROWS, _USED)
     mask = rows["response_mask"]

@@ -165,7 +165,6 @@ def _check_shapes(tensors: Mapping[str, StoredArray], source: Source) -> int:
 def _num_padding(
     tensors: Mapping[str, StoredArray], metadata: Mapping[str, object], source: Source
 ) -> int:
-    """Return the number of rows at the end that pad the batch."""
     size, num = tensors["sequences"].shape[0], metadata.get("pad_size", 0)
     if not isinstance(num, int) or not 0 <= num <= size:
         raise source.error(
@@ -208,7 +207,6 @@ def _fields(fields: Mapping[str, Any], *, before: int) -> dict[str, list[Tensor]
 
 
 def _span(mask: Tensor) -> slice:
-    """Return the span of a response; an empty one is at the end."""
     positions = mask.nonzero()
     if not len(positions):
         return slice(len(mask), len(mask))

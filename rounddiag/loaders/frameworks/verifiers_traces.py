@@ -115,7 +115,6 @@ _OF_NODES = (
 
 
 def _call_columns(transcript: Transcript, call: Mapping[str, Any]) -> dict[str, object]:
-    """Return finish reason, model, numbers of tokens and time of a model call."""
     columns = transcript.plain(
         call, "node", "endpoint", "usage", "time", "error", of="calls"
     )
@@ -210,7 +209,6 @@ def _ship_steps(paths: Iterable[Path]) -> dict[str, int]:
 
 
 def _episodes(folder: Path, source: Source) -> Iterator[JsonLines]:
-    """Yield the files of episodes in order."""
     paths = _files(folder / "stream") or _files(folder)
     if not paths:
         raise source.error(
@@ -275,7 +273,6 @@ _OF_SAMPLED = {"advantages": "advantages", REF: "reference_logprobs"}
 
 
 def _num(node: _Node, name: str) -> int:
-    """Return how many values a list of a node has."""
     values = node.get(name)
     return len(values) if isinstance(values, np.ndarray | list) else 0
 
@@ -321,7 +318,6 @@ def _annotated_rows(
 def _numbers(
     values: Mapping[str, Any], name: str, source: Source, size: int | None = None
 ) -> Array:
-    """Return a list of numbers, of this length."""
     row = values.get(name)
     if not isinstance(row, np.ndarray) or size not in {None, len(row)}:
         content = (

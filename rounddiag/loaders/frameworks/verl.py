@@ -90,7 +90,6 @@ def _check_local(fields: Mapping[str, Value], source: Source) -> None:
 
 
 def _roll_table(table: Table, source: Source) -> Table:
-    """Return ROLL's fields and groups under verl's names."""
     columns = dict(table.columns)
     groups = columns.pop("traj_group_id", None)
     if groups is not None:

@@ -96,6 +96,16 @@ def test_tools_of_llama_factory_are_calls_and_results() -> None:
     assert [*batch.sample_columns] == ["tools"]
 
 
+def test_a_second_conversation_of_a_row_is_named() -> None:
+    reply = {"role": "assistant", "content": "a"}
+    row = {"messages": [GO, reply], "conversations": CHAT, "system": "s", "image": "i"}
+    batch = rd.load([{**row, "images": []}])
+
+    assert said(batch) == [("user", "Go."), ("assistant", "a")]
+    assert batch.meta["left_out"] == ["conversations"]
+    assert sorted(batch.sample_columns) == ["image", "system"]
+
+
 @pytest.mark.parametrize("form", ["document", "lines", "memory"])
 def test_a_list_of_messages_is_one_conversation(form: str, tmp_path: Path) -> None:
     reply = {"role": "assistant", "content": "wait()"}
@@ -193,4 +203,33 @@ def test_completions_of_texts_and_responses_without_a_request() -> None:
     assert batch.prompt_ids.tolist() == [1, 2]
     assert said(batch) == [("user", "Go"), ("assistant", " there")]
     assert batch.round_columns["finish_reason"].tolist() == ["length"]
+    assert "left_out" not in batch.meta
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (
+            {"messages": [GO], "system": "s"},
+            {"role": "assistant", "content": [{"type": "tool_use", "name": "f"}]},
+        ),
+        (
+            {"input": [GO]},
+            {"output": [{"type": "function_call", "name": "f"}]},
+        ),
+    ],
+)
+def test_responses_that_are_messages_or_items(
+    asked: dict[str, Any], answer: dict[str, Any]
+) -> None:
+    answer = {"id": "r", "usage": {"output_tokens": 3}, "status": "ok", **answer}
+    batch = rd.load([{"request": asked, "response": answer, "session": "s"}])
+
+    assert [role for role, _ in said(batch)] == ["user", "assistant"]
+    columns = {name: column.tolist() for name, column in batch.round_columns.items()}
+    assert columns["action"] == ["f()"]
+    assert columns["request_id"] == ["r"]
+    assert columns["output_tokens"] == [3]
+    assert columns["status"] == ["ok"]
+    assert batch.sample_columns["session"].tolist() == ["s"]
     assert "left_out" not in batch.meta

@@ -85,7 +85,6 @@ def columns_from_rank(value: object) -> tuple[Columns, list[str]]:
 
 
 def _column_as_list(value: object) -> list[Any]:
-    """Return a column as one value per sample; empty if it is none."""
     if isinstance(value, list | tuple):
         return [*value]
     array = find_array(value)
