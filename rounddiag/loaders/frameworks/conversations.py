@@ -124,7 +124,7 @@ def _usage(transcript: Transcript, response: object) -> dict[str, object]:
 
 _OF_ROWS = (
     *("prompt", "completion", "messages", "trajectory", "trajectory_id"),
-    *("reward", "metrics", "error", "timing", "images"),
+    *("metrics", "error", "timing", "images"),
 )
 
 
@@ -137,8 +137,8 @@ def _columns(transcript: Transcript, record: _Record) -> dict[str, object]:
         **outcome(timing, seconds="total"),
         **outcome(record, error="error"),
     }
-    if isinstance(reward := record.get("reward"), int | float):
-        columns["rewards"] = reward
+    if "reward" in columns:
+        columns["rewards"] = columns.pop("reward")
     if isinstance(error := record.get("error"), dict):
         columns["error"] = str(error.get("error_chain_repr", error.get("error")))
     for name in ("example_id", "task_id"):
