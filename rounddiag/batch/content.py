@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from rounddiag.text.json_text import JsonError, object_in, objects_in, parse_json
+from rounddiag.vision import Screenshot
 
 Fields: TypeAlias = Mapping[str, Any]
 
@@ -102,6 +103,8 @@ def _content(value: object, kind: str, _name: str = "") -> Iterator[Piece]:
                 yield from _content(item, kind)
             elif item is not None:
                 yield _unknown(kind or "content", type(item).__name__)
+    elif is_image(value):
+        yield Piece(kind="picture", picture=value)
     elif not is_empty(value):
         yield Piece(kind="text", text=str(plain_json(value)))
 
@@ -126,7 +129,7 @@ def _block(block: Fields, around: str) -> Iterator[Piece]:
     failed = any(block.get(name) is True for name in ("is_error", "isError"))
     is_output = OUTPUT.search(kind) is not None
     pieces = [*pieces_of(block, kind)]
-    if kind and (not block.keys() - MARKS or (failed and not pieces)):
+    if kind and not pieces and (failed or not block.keys() - MARKS):
         pieces = [_unknown("", kind)]
     for piece in pieces:
         yield replace(
@@ -136,11 +139,16 @@ def _block(block: Fields, around: str) -> Iterator[Piece]:
         )
 
 
+def is_image(value: object) -> bool:
+    """Return whether a value is a picture of Pillow, or one that was read."""
+    return isinstance(value, Screenshot) or type(value).__module__.startswith("PIL.")
+
+
 def pieces_of(block: Fields, kind: str) -> Iterator[Piece]:
     """Read the fields of a block by their names."""
     for name, value in block.items():
-        is_own = not kind and name in _OWN
-        if (is_mark(name, value) and not is_own) or is_empty(value):
+        is_own = "type" not in block and name in _OWN
+        if is_empty(value) or (is_mark(name, value) and not is_own):
             continue
         read = _READERS.get(name)
         yield from [_unknown(kind, name)] if read is None else read(value, kind, name)
@@ -180,11 +188,12 @@ def _call(call: Fields, kind: str = "tool_calls") -> Iterator[Piece]:
         with suppress(JsonError):
             arguments = parse_json(arguments)
     yield Piece(kind="call", text=inner.get(name, short), arguments=arguments)
+    yield from _images_in(arguments, f"{kind}.{key}")
     read = [(call, {outer}), (inner, {name, key})] if outer else [(call, {name, key})]
     for fields, used in read:
         for field_name, value in fields.items():
-            is_known = field_name in used or is_mark(field_name, value)
-            if is_known or is_empty(value):
+            is_known = fields is call and is_mark(field_name, value)
+            if is_known or field_name in used or is_empty(value):
                 continue
             if kind == "image_generation_call" and field_name == "result":
                 yield from _picture(value, kind, field_name)
@@ -192,6 +201,18 @@ def _call(call: Fields, kind: str = "tool_calls") -> Iterator[Piece]:
                 yield from _outputs(value, kind, field_name)
             else:
                 yield _unknown(kind, field_name)
+
+
+def _images_in(value: object, name: str) -> Iterator[Piece]:
+    """Name the pictures that the JSON of a value does not have."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _images_in(part, f"{name}.{key}")
+    elif isinstance(value, list):
+        for part in value:
+            yield from _images_in(part, name)
+    elif is_image(value):
+        yield _unknown("", name)
 
 
 def _calls(value: object, _kind: str, name: str) -> Iterator[Piece]:
@@ -208,8 +229,8 @@ def _outputs(value: object, kind: str, name: str) -> Iterator[Piece]:
     if name == "output" and any(is_written(item) for item in items):
         yield from _content(value, "")
         return
-    if isinstance(value, dict):
-        value = _result(value)
+    if isinstance(value, dict) and (value := _result(data := value)) is not data:
+        yield from _images_in(data, kind or name)
     for piece in _content(value, kind if OUTPUT.search(kind) else ""):
         yield replace(piece, is_output=True, is_error=name == "error")
 
@@ -264,8 +285,9 @@ def _tool_result(value: object, _kind: str, name: str) -> Iterator[Piece]:
             yield _unknown(name, field_name)
 
 
-def _json(value: object, _kind: str, _name: str) -> Iterator[Piece]:
+def _json(value: object, _kind: str, name: str) -> Iterator[Piece]:
     yield Piece(kind="text", text=as_json(value))
+    yield from _images_in(value, name)
 
 
 def _picture(value: object, kind: str, name: str) -> Iterator[Piece]:
@@ -314,7 +336,8 @@ def _source(value: object, kind: str, name: str) -> Iterator[Piece]:
     is_image = media.startswith("image/") if media else "image" in f"{kind} {name}"
     label = f"{kind}.{name}" if kind not in {"", name} else name
     for field_name, part in fields.items():
-        if is_mark(field_name, part) or is_empty(part):
+        is_own = "type" not in fields and field_name in _OWN - {"detail"}
+        if is_empty(part) or (is_mark(field_name, part) and not is_own):
             continue
         is_text = media.startswith("text/") and field_name == "data"
         if is_image and field_name == "source" and isinstance(part, dict):

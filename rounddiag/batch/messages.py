@@ -85,7 +85,8 @@ def read_message(message: Fields) -> Message:
     others = {
         name: value
         for name, value in message.items()
-        if not (is_item or name in said or is_mark(name, value) or is_empty(value))
+        if not (is_item or name in said or is_empty(value))
+        and (name == "status" or not is_mark(name, value))
     }
     ends = [s for i in (message, *items) if isinstance(s := i.get("status"), str) and s]
     others |= {"status": ends[-1]} if ends else {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from itertools import pairwise
 from types import NoneType
 from typing import Any, NamedTuple
@@ -239,11 +241,17 @@ class StepTable:
                 said.append(Said(GENERATED, self._text(RESPONSE, row)))
         return said
 
-    def others(self) -> dict[str, Array]:
-        """Return the columns that are no field of a batch."""
+    def others(self) -> tuple[dict[str, Array], set[str]]:
+        """Return the columns that are no field of a batch, and names of the rest.
+
+        Those are of values that no file of ours holds, such as pictures.
+        """
         used = {self.context, RESPONSE, REWARD, *_PICTURES}
         used |= {*LOG_PROBS, SAMPLED} if self.context == "prompt_ids" else set()
-        return {k: _as_array(v) for k, v in self.columns.items() if k not in used}
+        own = {name: v for name, v in self.columns.items() if name not in used}
+        stored = {name: _stored(values) for name, values in own.items()}
+        columns = {k: _as_array(v) for k, v in stored.items() if v is not None}
+        return columns, own.keys() - columns.keys()
 
     def rewards(self) -> list[float] | None:
         """Return the reward of each row, NaN where it has none; None without any."""
@@ -280,6 +288,24 @@ def _columns_of(steps: Any) -> dict[str, Sequence[Any]]:  # noqa: ANN401
 
 def _is_missing(value: object) -> bool:
     return is_unknown(python_value(value))
+
+
+def _stored(values: Sequence[Any]) -> list[Any] | None:
+    """Return values as a column has them; None if no file of ours holds one of them."""
+    with suppress(JsonError, TypeError):
+        return [plain_tree(value, _stored_scalar) for value in values]
+    return None
+
+
+def _stored_scalar(value: object) -> object:
+    plain = python_value(value)
+    if isinstance(
+        plain, str | int | float | date | timedelta | np.ndarray | torch.Tensor
+    ):
+        return plain
+    if is_unknown(plain):
+        return None
+    raise TypeError
 
 
 def _as_array(values: Sequence[Any]) -> Array:

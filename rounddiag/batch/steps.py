@@ -43,8 +43,8 @@ def batch_of_steps(steps: object, fields: Mapping[str, Any]) -> Batch:
     table = StepTable.of(steps)
     groups = table.ordered()
     rewards = table.rewards()
-    columns = table.others()
-    lost = REPLACED & columns.keys() - ({ROW_REWARD} if rewards is None else set())
+    columns, lost = table.others()
+    lost |= REPLACED & columns.keys() - ({ROW_REWARD} if rewards is None else set())
     own = {name: column for name, column in columns.items() if name not in lost}
     fields = {**fields, "meta": {**fields["meta"], **left_out_entry(lost)}}
     if table.context == "prompt_ids":

@@ -310,7 +310,7 @@ def _invalid_entry(key: str, value: object, expected: str) -> FrameError:
 def available_options(columns: BatchColumns) -> dict[str, Any]:
     """Return the values that each choice can have for a batch."""
     batch, names = columns.batch, columns.names
-    lacking = {"reward": "reward" not in names, "group": "group_id" not in names}
+    lacking = {"reward": batch.rewards is None, "group": batch.group_ids is None}
     # Engines that are not meant to be bitwise equal differ from the first token on.
     is_compared = has_pair(batch)
     is_equal = is_compared and bool(equal_so_far(batch).any())

@@ -52,6 +52,7 @@ def read_completions(
         steps = objects_in(record.get("trajectory"))
         if steps:
             _add_calls(transcript, steps)
+            _leave_out_repeated(transcript, record, steps)
         else:
             transcript.add_prompt(messages_in(record.get("prompt")))
             completion = record.get("completion", _messages(record))
@@ -91,7 +92,7 @@ def _add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
             **transcript.plain(step, *_OF_CALLS, of="trajectory"),
             **_usage(transcript, step.get("response")),
         }
-        transcript.plain(tokens, *_IDS, of="trajectory.tokens")
+        transcript.leave_out(tokens, *_IDS, of="trajectory.tokens")
         first = True
         for message in written:
             role = str(message.get("role", GENERATED))
@@ -106,6 +107,17 @@ def _add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
         known = [*prompt, *written]
 
 
+def _leave_out_repeated(
+    transcript: Transcript, record: _Record, steps: Sequence[_Record]
+) -> None:
+    """Name what a row says that its calls do not."""
+    said = [m for step in steps for part in _PARTS for m in messages_in(step.get(part))]
+    for part in _PARTS:
+        new = [m for m in messages_in(record.get(part)) if m not in said]
+        transcript.left_out.update(f"{part}.{name}" for m in new for name in m)
+
+
+_PARTS = ("prompt", "completion")
 # Of a call: what is read of it, and its answer, which is its completion.
 _OF_CALLS = ("trajectory_id", "prompt", "completion", "response", "tokens")
 
@@ -140,7 +152,9 @@ def _columns(transcript: Transcript, record: _Record) -> dict[str, object]:
     if "reward" in columns:
         columns["rewards"] = columns.pop("reward")
     if isinstance(error := record.get("error"), dict):
-        columns["error"] = str(error.get("error_chain_repr", error.get("error")))
+        name = "error_chain_repr" if "error_chain_repr" in error else "error"
+        columns["error"] = str(error.get(name))
+        transcript.leave_out(error, name, of="error")
     for name in ("example_id", "task_id"):
         if record.get(name) is not None:
             columns["uid"] = str(record[name])
