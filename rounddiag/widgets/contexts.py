@@ -161,6 +161,8 @@ def _parts(
             entered = (piece.start, id(piece.image)) in new_pictures
             yield _picture(piece, known, entered=entered)
             continue
+        if piece.start == piece.stop:  # a message without text
+            continue
         inside = is_new[piece.start : piece.stop]
         edges = piece.start + np.flatnonzero(np.diff(inside)) + 1
         for start, stop in pairwise([piece.start, *edges.tolist(), piece.stop]):
