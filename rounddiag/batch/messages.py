@@ -112,13 +112,13 @@ def _unwrapped(message: Fields) -> Fields:
         if "content" not in inner or not all(map(is_empty, map(message.get, SAID))):
             continue
         path = message.get("id")
-        is_path = isinstance(path, list) and bool(path)
-        kind = str(path[-1] if is_path else message.get("type"))
+        parts = path if isinstance(path, list) else []
+        kind = str(parts[-1] if parts else message.get("type"))
         kind = kind.removesuffix("Message").removesuffix("Chunk").lower()
         beside = {
             f"{field}_beside_{name}" if field in inner and field != "role" else field: v
             for field, v in message.items()
-            if field not in {name, "type", "lc"} and not (is_path and field == "id")
+            if field not in {name, "type", "lc"} and not (parts and field == "id")
         }
         return {**beside, **inner, "type": kind.removesuffix("message")}
     return message

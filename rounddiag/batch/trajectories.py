@@ -207,14 +207,16 @@ def _of_rows(rows: Batch) -> dict[str, Array]:
 def _without_replaced(batch: Batch) -> Batch:
     """Leave out, and name, the columns whose names those of joined rows have."""
     names = {*_DERIVED, *_of_rows(batch)}
-    own = {"sample_columns": batch.sample_columns, "round_columns": batch.round_columns}
-    kept = {
-        scope: {name: column for name, column in columns.items() if name not in names}
-        for scope, columns in own.items()
-    }
-    lost = names & {*batch.sample_columns, *batch.round_columns}
-    entry = left_out_entry({*left_out_of(batch), *lost})
-    return replace(batch, **kept, meta={**batch.meta, **entry}) if lost else batch
+    samples, rounds = batch.sample_columns, batch.round_columns
+    lost = names & {*samples, *rounds}
+    if not lost:
+        return batch
+    return replace(
+        batch,
+        sample_columns={k: v for k, v in samples.items() if k not in names},
+        round_columns={k: v for k, v in rounds.items() if k not in names},
+        meta={**batch.meta, **left_out_entry({*left_out_of(batch), *lost})},
+    )
 
 
 def agree(column: Array, first: Array) -> bool:

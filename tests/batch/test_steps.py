@@ -423,10 +423,10 @@ def test_rows_agree_to_the_last_digit(
 @pytest.mark.parametrize("field", ["data", "kwargs"])
 def test_words_beside_a_wrapper_stay(field: str) -> None:
     own = {"role": "user", "content": "Own.", field: {"content": "Inner."}}
-    wrapped = {"role": "user", field: {"content": "Inner."}, "extra": 1}
+    wrapped = {**own, "content": "", "extra": 1}
     batch = Batch.from_steps(text_rows([own], [wrapped]))
     assert [batch.context(0, i).text for i in range(2)] == ["Own.", "Inner."]
-    assert batch.meta["left_out"] == ["messages.extra", f"messages.{field}"]
+    assert {*batch.meta["left_out"]} == {"messages.extra", f"messages.{field}"}
 
 
 DEEP: list[Any] = []
