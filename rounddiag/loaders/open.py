@@ -329,11 +329,12 @@ def _with_options(
     batch: Batch, options: Mapping[str, Any], tokenizer: object | None
 ) -> Batch:
     """Keep in `meta` what else than its path opens a batch again, for the explorer."""
-    name = getattr(tokenizer, "name_or_path", tokenizer)
-    is_named = isinstance(name, str | os.PathLike)
+    name: Any = getattr(tokenizer, "name_or_path", tokenizer)
+    if name is not None:  # "?" is one without a name
+        name = os.fspath(name) if isinstance(name, str | os.PathLike) else "?"
     given = {
         **options,
-        "tokenizer": os.fspath(name) if is_named else "" if tokenizer is None else "?",
+        "tokenizer": name,
         "columns": dict(options["columns"] or {}),
         "stop_tokens": [*options["stop_tokens"]],
     }
