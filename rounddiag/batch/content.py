@@ -190,9 +190,10 @@ def _call(call: Fields, kind: str = "tool_calls") -> Iterator[Piece]:
     yield Piece(kind="call", text=inner.get(name, short), arguments=arguments)
     yield from _images_in(arguments, f"{kind}.{key}")
     read = [(call, {outer}), (inner, {name, key})] if outer else [(call, {name, key})]
+    has_marks = kind != "function_call" or "type" in call
     for fields, used in read:
         for field_name, value in fields.items():
-            is_known = fields is call and is_mark(field_name, value)
+            is_known = has_marks and fields is call and is_mark(field_name, value)
             if is_known or field_name in used or is_empty(value):
                 continue
             if kind == "image_generation_call" and field_name == "result":
