@@ -25,9 +25,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-
 from rounddiag.text.json_text import JsonError, object_in, objects_in, parse_json
+from rounddiag.vision import Screenshot
 
 Fields: TypeAlias = Mapping[str, Any]
 
@@ -66,6 +65,8 @@ MARKS = {
     *("isError", "thought", "redacted", "status", "object", "toolUseId"),
     *("toolCallId", "mediaType"),
 }
+# Of these, what a block without a `type`, and the data of a tool, have as their own.
+_OWN = {"type", "id", "index", "status", "object", "role", "detail"}
 # Of a message: what it says, in this order; its other fields are no part of that.
 SAID = (
     *("reasoning_content", "reasoning", "reasoning_details", "thinking"),
@@ -102,6 +103,8 @@ def _content(value: object, kind: str, _name: str = "") -> Iterator[Piece]:
                 yield from _content(item, kind)
             elif item is not None:
                 yield _unknown(kind or "content", type(item).__name__)
+    elif is_image(value):
+        yield Piece(kind="picture", picture=value)
     elif not is_empty(value):
         yield Piece(kind="text", text=str(plain_json(value)))
 
@@ -127,7 +130,7 @@ def _block(block: Fields, around: str) -> Iterator[Piece]:
     is_output = OUTPUT.search(kind) is not None
     pieces = [*pieces_of(block, kind)]
     known = {name for name, value in block.items() if value is not None}
-    if kind and (not known - MARKS or (failed and not pieces)):
+    if kind and not pieces and (failed or not known - MARKS):
         pieces = [_unknown("", kind)]
     for piece in pieces:
         yield replace(
@@ -137,13 +140,24 @@ def _block(block: Fields, around: str) -> Iterator[Piece]:
         )
 
 
+def is_image(value: object) -> bool:
+    """Return whether a value is a picture of Pillow, or one that was read."""
+    return isinstance(value, Screenshot) or type(value).__module__.startswith("PIL.")
+
+
 def pieces_of(block: Fields, kind: str) -> Iterator[Piece]:
     """Read the fields of a block by their names."""
     for name, value in block.items():
-        if name in MARKS or is_empty(value):
+        is_own = "type" not in block and name in _OWN
+        if is_empty(value) or (is_mark(name, value) and not is_own):
             continue
         read = _READERS.get(name)
         yield from [_unknown(kind, name)] if read is None else read(value, kind, name)
+
+
+def is_mark(name: str, value: object) -> bool:
+    """Return whether a field is a mark, and no list or object of that name."""
+    return name in MARKS and isinstance(value, str | int)
 
 
 def _unknown(kind: str, name: str) -> Piece:
@@ -158,26 +172,30 @@ def _thoughts(value: object, _kind: str, _name: str) -> Iterator[Piece]:
 
 _NAMES = ("function_name", "name", "toolName", "function")
 _ARGUMENTS = ("arguments", "input", "args", "action", "actions", "code", "queries")
-_OF_CALLS = {*_NAMES, "custom", *MARKS, "status"}
 
 
 def _call(call: Fields, kind: str = "tool_calls") -> Iterator[Piece]:
     """Read a call, in the layouts of OpenAI, Anthropic, Gemini, ATIF and LangChain."""
-    inner: Fields = next(
-        (call[n] for n in ("function", "custom") if isinstance(call.get(n), dict)), call
+    outer = next(
+        (n for n in ("function", "custom") if isinstance(call.get(n), dict)), ""
     )
-    names = (inner.get(name) for name in _NAMES)
-    short = CALL.sub("", kind).removeprefix("tool-") if call is inner else ""
-    name = next((name for name in names if isinstance(name, str) and name), short)
+    inner: Fields = call[outer] if outer else call
+    short = "" if outer else CALL.sub("", kind).removeprefix("tool-")
+    named = (key for key in _NAMES if isinstance(inner.get(key), str) and inner[key])
+    name = next(named, "")
     key = next((key for key in _ARGUMENTS if key in inner), "")
     arguments = inner.get(key, "")
     if isinstance(arguments, str):
         with suppress(JsonError):
             arguments = parse_json(arguments)
-    yield Piece(kind="call", text=name, arguments=arguments)
-    for fields in (call, inner) if inner is not call else (call,):
+    yield Piece(kind="call", text=inner.get(name, short), arguments=arguments)
+    yield from _images_in(arguments, f"{kind}.{key}")
+    read = [(call, {outer}), (inner, {name, key})] if outer else [(call, {name, key})]
+    has_marks = kind != "function_call" or "type" in call
+    for fields, used in read:
         for field_name, value in fields.items():
-            if field_name in _OF_CALLS or field_name == key or is_empty(value):
+            is_known = has_marks and fields is call and is_mark(field_name, value)
+            if is_known or field_name in used or is_empty(value):
                 continue
             if kind == "image_generation_call" and field_name == "result":
                 yield from _picture(value, kind, field_name)
@@ -187,15 +205,24 @@ def _call(call: Fields, kind: str = "tool_calls") -> Iterator[Piece]:
                 yield _unknown(kind, field_name)
 
 
+def _images_in(value: object, name: str) -> Iterator[Piece]:
+    """Name the pictures that the JSON of a value does not have."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _images_in(part, f"{name}.{key}")
+    elif isinstance(value, list):
+        for part in value:
+            yield from _images_in(part, name)
+    elif is_image(value):
+        yield _unknown("", name)
+
+
 def _calls(value: object, _kind: str, name: str) -> Iterator[Piece]:
     if isinstance(value, str):  # tables have them as JSON
         with suppress(JsonError):
             value = parse_json(value)
-    calls = [value] if isinstance(value, dict) else objects_in(value)
-    if not calls:
-        yield _unknown("", name)
-    for call in calls:
-        yield from _call(call, name)
+    for call in value if isinstance(value, list) else [value]:
+        yield from _call(call, name) if isinstance(call, dict) else [_unknown("", name)]
 
 
 def _outputs(value: object, kind: str, name: str) -> Iterator[Piece]:
@@ -204,8 +231,8 @@ def _outputs(value: object, kind: str, name: str) -> Iterator[Piece]:
     if name == "output" and any(is_written(item) for item in items):
         yield from _content(value, "")
         return
-    if isinstance(value, dict):
-        value = _result(value)
+    if isinstance(value, dict) and (value := _result(data := value)) is not data:
+        yield from _images_in(data, kind or name)
     for piece in _content(value, kind if OUTPUT.search(kind) else ""):
         yield replace(piece, is_output=True, is_error=name == "error")
 
@@ -221,19 +248,27 @@ def _result(value: Fields) -> object:
     if {"value"} <= value.keys() <= {"type", "value"}:  # of Vercel
         inner = value["value"]
         return inner if isinstance(inner, str | list) else as_json(inner)
-    if "content" in value or ("type" in value and value.keys() & _READERS.keys()):
+    own = value.keys() & _OWN
+    is_block = (
+        _IS_BLOCK.search(str(value.get("type"))) and value.keys() & _READERS.keys()
+    )
+    is_content = "content" in value if not own else is_block and own == {"type"}
+    if is_content or (is_block and any(p.kind == "picture" for p in _block(value, ""))):
         return value
-    known = [name for name in ("output", "result", "message", "text") if name in value]
-    rest = value.keys() - {*known[:1], *MARKS}
-    if known and not rest and isinstance(value[known[0]], str):
-        return value[known[0]]
+    texts = [name for name in ("output", "result", "message", "text") if name in value]
+    if len(value) == len(texts) == 1 and isinstance(value[texts[0]], str):
+        return value[texts[0]]
     return as_json(value)
+
+
+# The `type` of a result that is content. What a tool says of its own data is JSON.
+_IS_BLOCK = re.compile(r"text|image|screenshot|content|_result$|_output$")
 
 
 def _response(value: object, kind: str, name: str) -> Iterator[Piece]:
     """Read Gemini's response of a function: `response`, and `parts` with pictures."""
     for field_name, part in object_in(value).items():
-        if field_name in {*MARKS, "name"} or is_empty(part):
+        if field_name == "name" or is_mark(field_name, part) or is_empty(part):
             continue
         if field_name in {"response", "parts"}:
             yield from _outputs(part, kind, name)
@@ -248,12 +283,13 @@ def _tool_result(value: object, _kind: str, name: str) -> Iterator[Piece]:
         if field_name == "content":
             for piece in _content(part, ""):
                 yield replace(piece, is_output=True, is_error=failed)
-        elif field_name not in MARKS:
+        elif not is_mark(field_name, part):
             yield _unknown(name, field_name)
 
 
-def _json(value: object, _kind: str, _name: str) -> Iterator[Piece]:
+def _json(value: object, _kind: str, name: str) -> Iterator[Piece]:
     yield Piece(kind="text", text=as_json(value))
+    yield from _images_in(value, name)
 
 
 def _picture(value: object, kind: str, name: str) -> Iterator[Piece]:
@@ -303,7 +339,8 @@ def _source(value: object, kind: str, name: str) -> Iterator[Piece]:
     is_image = media.startswith("image/") if media else "image" in f"{kind} {name}"
     label = f"{kind}.{name}" if kind not in {"", name} else name
     for field_name, part in fields.items():
-        if field_name in MARKS or is_empty(part):
+        is_own = "type" not in fields and field_name in _OWN - {"detail"}
+        if is_empty(part) or (is_mark(field_name, part) and not is_own):
             continue
         is_text = media.startswith("text/") and field_name == "data"
         if is_image and field_name == "source" and isinstance(part, dict):
@@ -349,8 +386,8 @@ _READERS: dict[str, _Reader] = {
 
 
 def plain_json(value: object) -> object:
-    """Return an array as JSON wants it; other values as text."""
-    return value.tolist() if isinstance(value, np.ndarray) else str(value)
+    """Return an array or a tensor as JSON wants it; other values as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def as_json(value: object) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rounddiag._typing import Array
+from rounddiag.batch.turns import prompt_pieces
 from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
@@ -146,19 +147,7 @@ def check_contexts(batch: Batch) -> None:
         and int(contexts.offsets[-1]) == len(contexts.ranges)
         and bool((np.diff(contexts.offsets) >= 0).all())
     )
-    if fits and len(contexts):
-        limits = batch.lengths.cpu().numpy()[sample]
-        begins = np.full(len(contexts), np.iinfo(np.int32).min)
-        if batch.prompt_offsets is not None:
-            begins = -batch.prompt_offsets.diff().cpu().numpy()[sample]
-        sizes = np.diff(contexts.offsets)
-        first, stop = contexts.ranges[:, 0], contexts.ranges[:, 1]
-        fits = (
-            bool((first >= np.repeat(begins, sizes)).all())
-            and bool((stop <= np.repeat(limits, sizes)).all())
-            and bool((first < stop).all())
-            and bool(((contexts.start >= begins) & (contexts.start <= limits)).all())
-        )
+    fits = fits and (not len(contexts) or _are_before_rounds(batch, contexts))
     if not fits:
         raise BatchError.build(
             key="contexts",
@@ -166,3 +155,37 @@ def check_contexts(batch: Batch) -> None:
             found="others",
             advice="Build them with `rounddiag.load(..., sample_by=...)`.",
         )
+
+
+def _are_before_rounds(batch: Batch, contexts: Contexts) -> bool:
+    """Return whether contexts are of what stands before their rounds, each part once.
+
+    A part of one position may come again: of texts that is a picture.
+    """
+    sample, rounds = contexts.sample, batch.rounds
+    row = np.searchsorted(rounds.sample.cpu().numpy(), sample) + contexts.round
+    offsets = batch.offsets.cpu().numpy()[sample]
+    starts = rounds.start.cpu().numpy()[row] - offsets
+    num = _prompt_sizes(batch, sample)
+    ends = (rounds.start + rounds.num_tokens).cpu().numpy()[row - 1] - offsets
+    ends = np.where(contexts.round > 0, ends, -num)  # of the round before
+    owner = np.repeat(np.arange(len(contexts)), np.diff(contexts.offsets))
+    first, stop = contexts.ranges[:, 0].astype(np.int64), contexts.ranges[:, 1]
+    sizes = stop - first
+    total = np.bincount(owner, np.where(sizes > 1, sizes, 0), len(contexts))
+    fits = (first >= -num[owner]) & (first < stop) & (stop <= starts[owner])
+    fits_start = (contexts.start >= ends) & (contexts.start <= starts)
+    return bool(fits.all() and fits_start.all() and (total <= starts + num).all())
+
+
+def _prompt_sizes(batch: Batch, samples: Array) -> Array:
+    """Return how many tokens, or pieces of text, the prompts of samples have.
+
+    Where prompts were left out, as by `redact`, as many as int32 can count.
+    """
+    if batch.prompt_offsets is not None:
+        return batch.prompt_offsets.diff().cpu().numpy()[samples]
+    if batch.pieces is None:
+        return np.full(len(samples), np.iinfo(np.int32).max, np.int64)
+    sizes = {s: len(prompt_pieces(batch, s)) for s in np.unique(samples).tolist()}
+    return np.array([sizes[sample] for sample in samples.tolist()], np.int64)

@@ -23,7 +23,6 @@ from rounddiag._typing import Array
 from rounddiag.batch.missing import MissingError
 from rounddiag.batch.sample_sequence import SampleSequence
 from rounddiag.batch.sequence_difference import appends, shared_ranges
-from rounddiag.batch.turns import piece_texts, prompt_pieces
 from rounddiag.errors import BatchError
 from rounddiag.schema import CONTEXT_COLUMNS
 from rounddiag.text import pieces
@@ -132,7 +131,7 @@ def context(batch: Batch, sample: int, round_: int, engine: str) -> Context:
     _require(batch, sample, round_, engine)
     if batch.response_ids is None:
         return _context_of_text(batch, sample, round_)
-    sequence = _kept_sequence(batch, sample)
+    sequence = kept_sequence(batch, sample)
     if engine == "rollout":
         return _sampler_context(batch, sample, round_, sequence)
     index = sequence.index(round_)
@@ -217,7 +216,7 @@ def _require(batch: Batch, sample: int, round_: int, engine: str) -> None:
         )
 
 
-def _kept_sequence(batch: Batch, sample: int) -> SampleSequence:
+def kept_sequence(batch: Batch, sample: int) -> SampleSequence:
     """Return the sequence of a sample, kept on the batch for its other rounds."""
     known = batch.__dict__.get("_sequence")
     if isinstance(known, SampleSequence) and known.sample == sample:
@@ -393,8 +392,8 @@ def _context_of_text(batch: Batch, sample: int, round_: int) -> Context:
     """Return the text before a round of a batch without ids."""
     if batch.pieces is None:
         raise MissingError(batch, "text")
-    sequence = _kept_sequence(batch, sample)
-    texts = [*prompt_pieces(batch, sample), *piece_texts(batch, sample)]
+    sequence = kept_sequence(batch, sample)
+    texts = sequence.texts
     index = sequence.index(round_)
     parts = _parts(index, sequence)
     own = [texts[piece] for piece in index]

@@ -215,9 +215,11 @@ def selected_rows(index: SampleIndex, num_samples: int) -> Tensor:
     rows = torch.arange(num_samples)
     if isinstance(index, np.integer):  # such as a value of a frame
         index = int(index)
-    if isinstance(index, int | slice):
+    if isinstance(index, int):
         return rows[index].reshape(-1)
     try:
+        if isinstance(index, slice):  # torch refuses steps below 1
+            return rows[index]
         wanted = torch.as_tensor(index).cpu()
         return rows[wanted if len(wanted) else wanted.long()]
     except (IndexError, RuntimeError, TypeError, ValueError) as error:

@@ -11,13 +11,13 @@ import numpy as np
 
 from rounddiag.batch.content import (
     CALL,
-    MARKS,
     OUTPUT,
     SAID,
     Fields,
     Piece,
     as_json,
     is_empty,
+    is_mark,
     is_written,
     pieces_of,
     read_content,
@@ -133,7 +133,8 @@ def read_message(message: Fields) -> Message:
     others = {
         name: value
         for name, value in message.items()
-        if not (is_bare or name in said or name in MARKS or is_empty(value))
+        if not (is_bare or name in said or is_empty(value))
+        and (name == "status" or not is_mark(name, value))
     }
     ends = [s for i in (message, *items) if isinstance(s := i.get("status"), str) and s]
     others |= {"status": ends[-1]} if ends else {}
@@ -149,14 +150,25 @@ def read_message(message: Fields) -> Message:
 
 
 def _unwrapped(message: Fields) -> Fields:
-    """Return a message that LangChain has put into `data` or `kwargs`."""
+    """Return a message that LangChain has put into `data` or `kwargs`.
+
+    One with words of its own stays: theirs are another field. What stands beside the
+    wrapper is kept.
+    """
     for name in ("data", "kwargs"):
         inner = object_in(message.get(name))
-        if "content" in inner:
-            path = message.get("id")
-            kind = path[-1] if isinstance(path, list) and path else message.get("type")
-            kind = str(kind).removesuffix("Message").removesuffix("Chunk").lower()
-            return {**inner, "type": kind.removesuffix("message")}
+        if "content" not in inner or not all(map(is_empty, map(message.get, SAID))):
+            continue
+        path = message.get("id")
+        parts = path if isinstance(path, list) else []
+        kind = str(parts[-1] if parts else message.get("type"))
+        kind = kind.removesuffix("Message").removesuffix("Chunk").lower()
+        beside = {
+            f"{field}_beside_{name}" if field in inner and field != "role" else field: v
+            for field, v in message.items()
+            if field not in {name, "type", "lc"} and not (parts and field == "id")
+        }
+        return {**beside, **inner, "type": kind.removesuffix("message")}
     return message
 
 

@@ -5,6 +5,7 @@ Consecutive rounds whose contexts append are a *chain*: what is scored in one pa
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from torch import Tensor
 from rounddiag._typing import Array
 from rounddiag.batch.context_store import RewrittenContext
 from rounddiag.batch.sequence_difference import index_of
-from rounddiag.batch.turns import prompt_pieces
+from rounddiag.batch.turns import piece_texts, prompt_pieces
 from rounddiag.vision import Screenshot
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class SampleSequence:
         self.rewritten: dict[int, RewrittenContext] = (
             {} if contexts is None else contexts.of_sample(sample, self.num_prompt)
         )
+        self._heads = sorted(self.rewritten)
         self._length = self.num_prompt + int(batch.lengths[sample])
         self.sample = sample
         self._batch = batch
@@ -150,6 +152,12 @@ class SampleSequence:
         if self._batch.response_ids is None:
             return np.arange(self._length)
         return known_sequence(self._batch, self.sample)[1]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The pieces of a batch of texts."""
+        batch, sample = self._batch, self.sample
+        return [*prompt_pieces(batch, sample), *piece_texts(batch, sample)]
 
     @cached_property
     def pictures(self) -> list[PlacedPicture]:
@@ -196,9 +204,10 @@ class SampleSequence:
 
     def ranges(self, round_: int) -> Array:
         """Return the ranges, in the sequence, of a round's context."""
-        head = max((at for at in self.rewritten if at <= round_), default=None)
-        if head is None:
+        number = bisect_right(self._heads, round_)
+        if not number:
             return np.array([[0, self.starts[round_]]])
+        head = self._heads[number - 1]
         since = [[self.starts[head], self.starts[round_]]]
         return np.concatenate([self.rewritten[head].ranges, since])
 

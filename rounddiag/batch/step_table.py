@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from itertools import pairwise
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from rounddiag._typing import Array
-from rounddiag.batch.content import SAID
+from rounddiag.batch.content import SAID, is_empty
 from rounddiag.batch.messages import (
     Message,
     describe_calls,
@@ -21,9 +24,11 @@ from rounddiag.batch.messages import (
     split_responses,
     write_text,
 )
-from rounddiag.batch.step_order import is_absent, sort_keys
+from rounddiag.batch.step_order import sort_keys
 from rounddiag.batch.turns import GENERATED
+from rounddiag.columns.column import is_real, is_unknown, python_value
 from rounddiag.errors import BatchError
+from rounddiag.text.json_text import JsonError, plain_tree
 from rounddiag.vision import Screenshot
 from rounddiag.vision.plain_pictures import picture_of
 from rounddiag.wording import format_names
@@ -227,13 +232,15 @@ class StepTable:
         """Return what a message says, read once where rows share it."""
         key = tuple(map(id, items))
         if key not in self._read:
-            self._read[key] = _said(join_items([*map(_as_lists, items)]), row)
+            plain = [_as_lists(item, _MESSAGES, row) for item in items]
+            self._read[key] = _said(join_items(plain), row)
         return self._read[key]
 
     def responses(self) -> list[Said]:
         """Return what the model wrote in each row: a text, content, or a message."""
         said = []
-        for row, value in enumerate(map(_as_lists, self.columns[RESPONSE])):
+        for row, response in enumerate(self.columns[RESPONSE]):
+            value = _as_lists(response, RESPONSE, row)
             is_content = isinstance(value, list) and all(
                 isinstance(part, str | Mapping) for part in value
             )
@@ -244,20 +251,33 @@ class StepTable:
                 said.append(Said(GENERATED, self._text(RESPONSE, row)))
         return said
 
-    def others(self) -> dict[str, Array]:
-        """Return the columns that are no field of a batch."""
+    def others(self) -> tuple[dict[str, Array], set[str]]:
+        """Return the columns that are no field of a batch, and names of the rest.
+
+        Those are of values that no file of ours holds, such as pictures.
+        """
         used = {self.context, RESPONSE, REWARD, *_PICTURES}
         used |= {*LOG_PROBS, SAMPLED} if self.context == "prompt_ids" else set()
-        return {k: _as_array(v) for k, v in self.columns.items() if k not in used}
+        own = {name: v for name, v in self.columns.items() if name not in used}
+        stored = {name: _stored(values) for name, values in own.items()}
+        columns = {k: _as_array(v) for k, v in stored.items() if v is not None}
+        return columns, own.keys() - columns.keys()
 
     def rewards(self) -> list[float] | None:
         """Return the reward of each row, NaN where it has none; None without any."""
         if REWARD not in self.columns:
             return None
-        return [
-            float("nan") if _is_missing(value) else float(value)
-            for value in self.columns[REWARD]
-        ]
+        rewards = []
+        for row, value in enumerate(map(python_value, self.columns[REWARD])):
+            if not (is_unknown(value) or is_real(value)):
+                raise BatchError.build(
+                    key=REWARD,
+                    expected="a number in each row, or none",
+                    found=f"{value!r:.60} in row {row}",
+                    advice="Pass what is no number as a column of another name.",
+                )
+            rewards.append(np.nan if is_unknown(value) else float(value))
+        return rewards
 
 
 def _columns_of(steps: Any) -> dict[str, Sequence[Any]]:  # noqa: ANN401
@@ -277,34 +297,55 @@ def _columns_of(steps: Any) -> dict[str, Sequence[Any]]:  # noqa: ANN401
 
 
 def _is_missing(value: object) -> bool:
-    if isinstance(value, np.ndarray | torch.Tensor):
-        return False
-    return bool(is_absent(value)) if value.__class__.__name__ != "NAType" else True
+    return is_unknown(python_value(value))
+
+
+def _stored(values: Sequence[Any]) -> list[Any] | None:
+    """Return values as a column has them; None if no file of ours holds one of them."""
+    with suppress(JsonError, TypeError):
+        return [plain_tree(value, _stored_scalar) for value in values]
+    return None
+
+
+def _stored_scalar(value: object) -> object:
+    plain = python_value(value)
+    if isinstance(
+        plain, str | int | float | date | timedelta | np.ndarray | torch.Tensor
+    ):
+        return plain
+    if is_unknown(plain):
+        return None
+    raise TypeError
 
 
 def _as_array(values: Sequence[Any]) -> Array:
     """Return an array: of numbers, where missing ones are NaN, else of objects."""
-    known = [value for value in values if not _is_missing(value)]
-    kinds = {np.asarray(value).dtype.kind for value in known if np.isscalar(value)}
-    if known and all(map(np.isscalar, known)) and kinds <= {"i", "u", "f"}:
-        if len(known) == len(values):
-            return np.array(values)
-        return np.array([np.nan if _is_missing(v) else v for v in values], np.float64)
-    if kinds == {"b"} and len(known) == len(values) and all(map(np.isscalar, known)):
-        return np.array(values)
-    array = np.empty(len(values), dtype=object)
-    array[:] = [None if _is_missing(value) else value for value in values]
+    items = [None if _is_missing(value) else python_value(value) for value in values]
+    kinds = {*map(type, items)}
+    if kinds in ({bool}, {int}, {float}, {int, float}):
+        array = np.array(items)
+        if array.tolist() == items:  # no digit is lost
+            return array
+    if kinds in ({int, NoneType}, {float, NoneType}, {int, float, NoneType}):
+        array = np.array([np.nan if item is None else item for item in items], float)
+        if [None if item != item else item for item in array.tolist()] == items:  # noqa: PLR0124 NaN
+            return array
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
     return array
 
 
-def _as_lists(value: Any) -> Any:  # noqa: ANN401 whatever a cell holds
+def _as_lists(value: object, name: str, row: int) -> Any:  # noqa: ANN401 a message
     """Return a value whose sequences are lists: tables may have them as arrays."""
-    if isinstance(value, Mapping):
-        return {key: _as_lists(part) for key, part in value.items()}
-    is_objects = isinstance(value, np.ndarray) and value.dtype == object
-    if isinstance(value, list | tuple) or is_objects:
-        return [_as_lists(part) for part in value]
-    return value
+    try:
+        return plain_tree(value)
+    except JsonError as error:
+        raise BatchError.build(
+            key=name,
+            expected="texts, lists and objects, as JSON has them",
+            found=f"{error} in row {row}",
+            advice="Convert it to what `json.dumps` takes.",
+        ) from error
 
 
 def _said(message: Any, row: int) -> Said:  # noqa: ANN401 whatever a cell holds
@@ -313,6 +354,7 @@ def _said(message: Any, row: int) -> Said:  # noqa: ANN401 whatever a cell holds
         raise _message_error(message, row)
     read = read_message(message)
     shots, unread = _pictures_in(read)
+    unread += [f"messages.{name}" for name, v in read.others.items() if not is_empty(v)]
     return Said(
         read.role,
         write_text(read),

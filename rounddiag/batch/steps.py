@@ -14,7 +14,7 @@ from rounddiag._typing import Array
 from rounddiag.batch.batch import Batch
 from rounddiag.batch.context_store import Contexts
 from rounddiag.batch.contexts import SAMPLER_PROMPTS
-from rounddiag.batch.left_out import left_out_entry
+from rounddiag.batch.left_out import left_out_entry, left_out_in
 from rounddiag.batch.picture_places import with_pictures
 from rounddiag.batch.step_table import (
     LOG_PROBS,
@@ -23,11 +23,16 @@ from rounddiag.batch.step_table import (
     STEP_NUMBER,
     TRAJECTORY,
     UNREAD_PICTURE,
-    Said,
     StepTable,
 )
 from rounddiag.batch.text_contexts import TextTrajectory
-from rounddiag.batch.trajectories import join_rows, with_context_columns
+from rounddiag.batch.trajectories import (
+    REPLACED,
+    ROW_REWARD,
+    agree,
+    join_rows,
+    with_context_columns,
+)
 from rounddiag.errors import BatchError
 
 _ACTION = "action"  # a round column
@@ -37,12 +42,19 @@ def batch_of_steps(steps: object, fields: Mapping[str, Any]) -> Batch:
     """Build a batch from a table with one row per step; see `Batch.from_steps`."""
     table = StepTable.of(steps)
     groups = table.ordered()
+    rewards = table.rewards()
+    columns, lost = table.others()
+    lost |= REPLACED & columns.keys() - ({ROW_REWARD} if rewards is None else set())
+    own = {name: column for name, column in columns.items() if name not in lost}
+    fields = {**fields, "meta": {**fields["meta"], **left_out_entry(lost)}}
     if table.context == "prompt_ids":
-        return _join_ids(table, fields)
-    return _join_texts(table, groups, fields)
+        return _join_ids(table, own, fields)
+    return _join_texts(table, groups, own, fields)
 
 
-def _join_ids(table: StepTable, fields: Mapping[str, Any]) -> Batch:
+def _join_ids(
+    table: StepTable, columns: dict[str, Array], fields: Mapping[str, Any]
+) -> Batch:
     responses = table.ids(RESPONSE)
     known = [name for name in LOG_PROBS if name in table.columns]
     rows = Batch.from_rows(
@@ -50,7 +62,7 @@ def _join_ids(table: StepTable, fields: Mapping[str, Any]) -> Batch:
         response_mask=[torch.ones(len(ids), dtype=torch.uint8) for ids in responses],
         prompt_ids=table.ids("prompt_ids"),
         rewards=table.rewards(),
-        sample_columns=table.others(),
+        sample_columns=columns,
         round_columns=_sampler_prompts(table, responses),
         **{name: table.log_probs(name) for name in known},
         **fields,
@@ -76,7 +88,10 @@ def _sampler_prompts(table: StepTable, responses: Sequence[Tensor]) -> dict[str,
 
 
 def _join_texts(
-    table: StepTable, groups: Mapping[Any, Sequence[int]], fields: Mapping[str, Any]
+    table: StepTable,
+    groups: Mapping[Any, Sequence[int]],
+    columns: dict[str, Array],
+    fields: Mapping[str, Any],
 ) -> Batch:
     for name in LOG_PROBS:
         if name in table.columns:
@@ -97,13 +112,17 @@ def _join_texts(
         trajectories.append(trajectory)
     is_rewritten = any(trajectory.rewritten for trajectory in trajectories)
     rewards = table.rewards()
-    columns, lost = _columns_of_texts(table, groups, responses)
+    actions = [said.action for said in responses]
+    if _ACTION not in columns and any(actions):
+        columns[_ACTION] = np.array(actions, dtype=object)
+    if rewards is not None:
+        columns[ROW_REWARD] = np.array(rewards)
     # An address that is not followed may be of a picture in a column.
     skipped = {UNREAD_PICTURE} if any(pictures) else set()
     messages = [message for said in (*contexts, responses) for message in said]
     unread = [n for message in messages for n in message.unread if n not in skipped]
     count = {"num_unread_blocks": len(unread)} if unread else {}
-    left_out = left_out_entry({*lost, *unread})
+    left_out = left_out_entry({*left_out_in(fields["meta"]), *unread})
     meta = {**fields["meta"], **left_out, **count}
     batch = Batch.from_turns(
         [trajectory.turns(with_pieces=is_rewritten) for trajectory in trajectories],
@@ -111,7 +130,7 @@ def _join_texts(
         if rewards is None
         else [rewards[rows[-1]] for rows in groups.values()],
         sample_ids=tuple(map(str, groups)),
-        **columns,
+        **_columns_of_texts(columns, groups),
         **{**fields, "meta": meta},
     )
     if is_rewritten:
@@ -125,16 +144,9 @@ def _join_texts(
 
 
 def _columns_of_texts(
-    table: StepTable, groups: Mapping[Any, Sequence[int]], responses: Sequence[Said]
-) -> tuple[dict[str, dict[str, Array]], set[str]]:
-    """Return the columns of samples and of rounds, and the names of those left out."""
-    columns = table.others()
-    actions = [said.action for said in responses]
-    if _ACTION not in columns and any(actions):
-        columns[_ACTION] = np.array(actions, dtype=object)
-    rewards = table.rewards()
-    if rewards is not None:
-        columns["row_reward"] = np.array(rewards)
+    columns: Mapping[str, Array], groups: Mapping[Any, Sequence[int]]
+) -> dict[str, dict[str, Array]]:
+    """Return the columns of samples and of rounds."""
     sizes = np.array([len(rows) for rows in groups.values()])
     heads = np.array([rows[0] for rows in groups.values()])
     order = np.array([row for rows in groups.values() for row in rows])
@@ -142,7 +154,7 @@ def _columns_of_texts(
     shared = {
         name
         for name, column in columns.items()
-        if name != _ACTION and _agrees(column[order], column[first])
+        if name != _ACTION and agree(column[order], column[first])
     }
     by_sample = {name: columns[name][heads] for name in columns if name in shared}
     by_round = {name: columns[name][order] for name in columns if name not in shared}
@@ -154,10 +166,4 @@ def _columns_of_texts(
     return {
         "sample_columns": {**by_sample, "num_rows": sizes},
         "round_columns": {**by_round, **keys},
-    }, {*(keys.keys() & by_round.keys())}
-
-
-def _agrees(column: Array, first: Array) -> bool:
-    """Return whether each row has the value of its trajectory's first row."""
-    pairs = zip(column.tolist(), first.tolist(), strict=True)
-    return all(repr(value) == repr(head) for value, head in pairs)
+    }

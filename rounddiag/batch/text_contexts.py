@@ -7,6 +7,7 @@ piece, which is empty and stands after the text of its turn.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -195,7 +196,8 @@ class TextTrajectory:
             message.digests == tuple(digest for digest, _ in before.pictures)
             for message, before in pairs
         )
-        places = _places(keys, prompt, {*entered})
+        places = _places(keys, prompt, {*entered}) if differs else [*range(len(keys))]
+        places += [None] * (len(prompt) - len(places))
         known = {} if is_append else self._pictures()
         context = []
         for message, place in zip(said, places, strict=True):
@@ -287,21 +289,25 @@ def _places(
 ) -> list[int | None]:
     """Return which known message each message of a prompt is; None if it entered.
 
-    Equal messages are taken in their order.
+    Equal messages are taken in their order; one more than are known enters as well.
 
     Examples
     --------
     >>> go, done, stop = (("user", text) for text in ("Go.", "Done.", "Stop."))
-    >>> _places([go, done, done], [done, done, stop], {2})
-    [1, 2, None]
+    >>> _places([go, done, done], [done, done, stop, go, go], {2})
+    [1, 2, None, 0, None]
     """
+    unused: dict[tuple[str, str], list[int]] = {}
+    for number, message in enumerate(known):
+        unused.setdefault(message, []).append(number)
     places: list[int | None] = []
     last = -1
     for number, message in enumerate(prompt):
-        if number in entered:
+        left = unused.get(message, []) if number not in entered else []
+        if not left:
             places.append(None)
             continue
-        later = [i for i in range(last + 1, len(known)) if known[i] == message]
-        last = later[0] if later else known.index(message)
+        later = bisect_right(left, last)
+        last = left.pop(later if later < len(left) else 0)
         places.append(last)
     return places

@@ -38,9 +38,10 @@ from rounddiag.batch.layout import map_positions, real_rows, select
 from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.batch.picture_places import with_image_rounds
 from rounddiag.batch.step_order import StepOrder, is_absent, named_column, step_order
+from rounddiag.columns.column import are_same
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
-from rounddiag.schema import ORIGINAL_SAMPLE
+from rounddiag.schema import CONTEXT_COLUMNS, ORIGINAL_SAMPLE
 from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
 
@@ -120,6 +121,10 @@ _NOT_JOINED = (
     ' number; `order_by="row"` is the order of the file)'
 )
 _KEYS = ("sample", "round", "row")  # of the round columns of a joined batch
+ROW_REWARD = "row_reward"  # the column of `rewards`
+# Columns that are derived, so that those of a file under their names are left out.
+_DERIVED = {"num_rows", *(column.name for column in CONTEXT_COLUMNS)}
+REPLACED = {*_DERIVED, *_KEYS, ROW_REWARD, ORIGINAL_SAMPLE.name}
 
 
 def join_rows(
@@ -131,10 +136,12 @@ def join_rows(
     order, sizes = trajectories.order, trajectories.sizes
     if not order.is_known:
         return with_unknown_rounds(batch, f"{_NOT_JOINED}: {order.description}")
+    batch = _without_replaced(batch)
     rows = select(batch, torch.from_numpy(trajectories.rows))
     steps = StepInterleaver(rows, sizes)
     heads = select(rows, torch.from_numpy(steps.first))
-    differing = {k: v for k, v in _columns(rows).items() if not _agree(v, steps)}
+    columns, first = _columns(rows), steps.first[steps.sample]
+    differing = {k: v for k, v in columns.items() if not agree(v, v[first])}
     joined = replace(
         heads,
         **steps.fields(),
@@ -184,21 +191,37 @@ def with_context_columns(batch: Batch, most_rows: int | None = None) -> Batch:
 
 def _columns(rows: Batch) -> dict[str, Array]:
     """Return the columns with one value per row, except the row number."""
+    return {**_of_rows(rows), **rows.sample_columns}
+
+
+def _of_rows(rows: Batch) -> dict[str, Array]:
+    """Return what a batch has of each row, as columns."""
     known = {
         "row_id": rows.sample_ids,
         "row_group_id": rows.group_ids,
-        "row_reward": None if rows.rewards is None else rows.rewards.tolist(),
+        ROW_REWARD: None if rows.rewards is None else rows.rewards.tolist(),
     }
-    arrays = {k: np.array(v) for k, v in known.items() if v is not None}
-    return {**arrays, **rows.sample_columns}
+    return {k: np.array(v) for k, v in known.items() if v is not None}
 
 
-def _agree(column: Array, steps: StepInterleaver) -> bool:
-    """Return whether all rows of each trajectory have the same value."""
-    pairs = zip(
-        column.tolist(), column[steps.first][steps.sample].tolist(), strict=True
+def _without_replaced(batch: Batch) -> Batch:
+    """Leave out, and name, the columns whose names those of joined rows have."""
+    names = {*_DERIVED, *_of_rows(batch)}
+    samples, rounds = batch.sample_columns, batch.round_columns
+    lost = names & {*samples, *rounds}
+    if not lost:
+        return batch
+    return replace(
+        batch,
+        sample_columns={k: v for k, v in samples.items() if k not in names},
+        round_columns={k: v for k, v in rounds.items() if k not in names},
+        meta={**batch.meta, **left_out_entry({*left_out_of(batch), *lost})},
     )
-    return all(a == b or (a != a and b != b) for a, b in pairs)  # noqa: PLR0124 NaN
+
+
+def agree(column: Array, first: Array) -> bool:
+    """Return whether each row has the value of its trajectory's first row."""
+    return all(map(are_same, column.tolist(), first.tolist()))
 
 
 def _round_columns(
@@ -261,6 +284,8 @@ def _meta(batch: Batch, differing: dict[str, Array], note: str) -> dict[str, Any
     lost = [name for name in _KEYS if name in differing]
     if num_lost := _num_lost(batch):
         lost.append(f"{pluralize(num_lost, 'row')} of `round_columns`")
+    if differing and (num_silent := len(batch) - len(batch.rounds.sample.unique())):
+        lost.append(f"columns of {pluralize(num_silent, 'row')} without a round")
     left_out = left_out_entry([*left_out_of(batch), *lost])
     known = dict(batch.meta)
     is_noted = str(known.get("rows", "")).startswith(ARE_STEPS)

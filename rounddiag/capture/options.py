@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.capture.facts import plain_facts
+from rounddiag.capture.weights import remove_partial_files
 from rounddiag.capture.writer import Writer
 from rounddiag.errors import BatchError
 from rounddiag.loaders.paths import is_url
@@ -133,6 +134,7 @@ def remove_stale_files(folder: str) -> None:
     places = [(tempfile.gettempdir(), f"{COPY}*.parquet")]
     if not is_url(folder):
         places.append((folder, ".step_*.parquet.*.partial"))
+        remove_partial_files(Path(folder))
     for place, pattern in places:
         for file in Path(place).glob(pattern):
             with suppress(OSError):

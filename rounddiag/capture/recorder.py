@@ -443,7 +443,8 @@ class Recorder:
 
     def _put(self, part: Snapshot) -> None:
         """Add a part, or replace the one with the same samples."""
-        part = replace(part, weights=self._weights.events())
+        with self._writer.guard("the weights of step", part.step):
+            part = replace(part, weights=self._weights.events())
         number = self._part_like(part.batch)
         if not self._parts and part.step in self._left:
             self._warn_replaced(part.step, self._left.pop(part.step))

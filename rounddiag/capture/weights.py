@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -22,6 +23,7 @@ from torch import Tensor
 from rounddiag.checks.weights import ADAPTER
 from rounddiag.errors import BatchError
 from rounddiag.loaders.paths import is_url
+from rounddiag.text.json_text import JsonError, parse_json
 
 NamedTensors: TypeAlias = (
     "Mapping[str, Tensor | dict[str, Any]] | Iterable[tuple[str, Tensor]]"
@@ -33,6 +35,9 @@ _NUM_TENSORS = 16
 _NUM_VALUES = 1 << 14  # evenly spaced ones of a tensor: 64 kB of float32
 _NUM_VERSIONS = 8  # that a step file has
 _FILES = ".weights_"
+_HOST = platform.node().replace(".", "-")
+_DAY = 86_400.0  # seconds
+_EVENT = {"version": int | None, "tensors": dict, "time": float, "worker?": int | str}
 
 
 def digest_weights(named_tensors: NamedTensors) -> dict[str, dict[str, Any]]:
@@ -139,7 +144,7 @@ class WeightLog:
         if self._folder and not is_url(self._folder):
             path = Path(self._folder) / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(f"{name}.{os.getpid()}")
+            partial = path.with_name(f"{name}.{_HOST}.{os.getpid()}")
             partial.write_text(json.dumps(events), encoding="utf-8")
             partial.replace(path)
 
@@ -167,6 +172,37 @@ class WeightLog:
         if not self._folder or is_url(self._folder):
             return
         for path in Path(self._folder).glob(f"{_FILES}*.json"):
-            with suppress(OSError, ValueError):
+            with suppress(OSError, JsonError):
                 if path.stat().st_mtime >= self._started:
-                    yield path.name, json.loads(path.read_text(encoding="utf-8"))
+                    events = parse_json(path.read_bytes(), [_EVENT])
+                    if all(
+                        _is_digest(d) for e in events for d in e["tensors"].values()
+                    ):
+                        yield path.name, events
+
+
+def _is_digest(value: object) -> bool:
+    """Return whether another process wrote it as `_digest` does."""
+    match value:
+        case {"norm": float(), "digests": dict(digests)}:
+            return {*map(type, digests.values())} <= {str}
+    return False
+
+
+def remove_partial_files(folder: Path) -> None:
+    """Remove what writers left behind: those of this host that ended, others of old."""
+    for file in folder.glob(f"{_FILES}*.json.*"):
+        host, _, process = file.name.partition(".json.")[2].rpartition(".")
+        with suppress(OSError):
+            has_ended = host == _HOST and process.isdecimal() and not _is_alive(process)
+            if has_ended or file.stat().st_mtime < time.time() - _DAY:
+                file.unlink()
+
+
+def _is_alive(process: str) -> bool:
+    with suppress(PermissionError, OverflowError):
+        try:
+            os.kill(int(process), 0)  # asks, and sends no signal
+        except ProcessLookupError:
+            return False
+    return True

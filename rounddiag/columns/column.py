@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import reprlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -193,7 +196,7 @@ def _plain_value(value: object) -> object:
     if isinstance(value, str):
         return encodable(str(value))
     is_short = isinstance(value, int) and value.bit_length() <= MAX_INTEGER_BITS
-    if is_short or isinstance(value, float | date | timedelta | Decimal):
+    if is_short or isinstance(value, float | date | timedelta):
         return value
     try:
         text = reprlib.repr(value)  # bounded in depth and length
@@ -203,19 +206,58 @@ def _plain_value(value: object) -> object:
 
 
 def python_value(value: Any) -> Any:  # noqa: ANN401 anything
-    """Return a scalar of numpy or torch as a value of Python.
+    """Return a scalar of numpy or torch, or any real number, as a value of Python.
 
     Examples
     --------
     >>> python_value(np.int64(3)), python_value(np.datetime64("2026-01-02", "ns"))
     (3, datetime.datetime(2026, 1, 2, 0, 0))
+    >>> [*map(python_value, (np.bool_(1), np.array(0.5), Decimal("0.25")))]
+    [True, 0.5, 0.25]
     """
     if isinstance(value, np.datetime64 | np.timedelta64):
         return value.astype(f"{value.dtype.kind}8[us]").item()
     if isinstance(value, np.longdouble):
         return float(value)
-    is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")
-    return value.item() if is_scalar else value
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, Decimal):
+        return math.nan if value.is_nan() else float(value)
+    return float(value) if isinstance(value, Fraction) else value
+
+
+def are_same(value: Any, other: Any) -> bool:  # noqa: ANN401 anything
+    """Return whether two values say the same to their last digit; NaN is NaN.
+
+    Examples
+    --------
+    >>> are_same([1, np.nan], np.array([1, np.nan])), are_same(True, 1)
+    (True, False)
+    >>> are_same(np.arange(2000), np.arange(2000) + (np.arange(2000) == 999))
+    False
+    """
+    value, other = python_value(value), python_value(other)
+    if value is other or (is_unknown(value) and is_unknown(other)):
+        return True
+    value, other = (v.tolist() if hasattr(v, "tolist") else v for v in (value, other))
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(map(are_same, value, other))
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        is_known = value.keys() == other.keys()
+        return is_known and all(are_same(value[k], other[k]) for k in value)
+    if isinstance(value, bool) != isinstance(other, bool):
+        return False
+    try:
+        return bool(value == other)
+    except (ValueError, TypeError, RuntimeError):  # such as a frame
+        return False
+
+
+def is_real(value: object) -> bool:
+    """Return whether a value of Python is a number that float64 can hold, or a flag."""
+    return isinstance(value, float) or (
+        isinstance(value, int) and value.bit_length() <= sys.float_info.max_exp - 1
+    )
 
 
 def is_unknown(value: Any) -> bool:  # noqa: ANN401 anything

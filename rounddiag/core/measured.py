@@ -18,6 +18,7 @@ from torch import Tensor
 from rounddiag._typing import Array
 from rounddiag.batch import Batch, MissingError
 from rounddiag.batch.batch import require_batch
+from rounddiag.columns.column import is_real
 from rounddiag.core.aggregation import run_sums
 from rounddiag.core.columns import (
     check_columns,
@@ -32,6 +33,7 @@ from rounddiag.core.sums import prob_diffs
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS, TOKENS, Pair
 from rounddiag.schema.tables import AGGREGATE_COLUMNS
+from rounddiag.wording import format_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +78,7 @@ class Measured:
             return data
         if isinstance(data, pd.DataFrame):
             check_pair(data, a, b)
-            return cls(data=data, pair=pair_of(data), _known={})
+            return cls(data=_with_whole_keys(data), pair=pair_of(data), _known={})
         if not isinstance(data, Batch):
             raise FrameError.build(
                 expected="a Batch or a DataFrame",
@@ -355,3 +357,24 @@ def unfit_column(name: str, expected: str, content: str) -> FrameError:
         found=content,
         advice="Put values into bins in a column of your own, and name that one.",
     )
+
+
+def _with_whole_keys(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame whose keys are whole numbers, which joins leave as floats."""
+    for name in ("sample", "round"):
+        kind = frame[name].to_numpy().dtype.kind if name in frame else ""
+        if not kind or (kind in "iu" and frame[name].ge(0).all()):
+            continue
+        values = frame[name].to_numpy()
+        whole = [
+            int(v) for v in values.tolist() if is_real(v) and v >= 0 and v % 1 == 0
+        ]
+        if len(whole) < len(values):
+            raise FrameError.build(
+                key=name,
+                expected="whole numbers from 0 in all rows",
+                found=format_names({f"{v!r:.40}": v for v in values.tolist()}),
+                advice="Drop the rows without one, or convert the column.",
+            )
+        frame = frame.assign(**{name: np.array(whole, dtype=np.int64)})
+    return frame

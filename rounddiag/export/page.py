@@ -131,7 +131,7 @@ def _title(batches: Mapping[str, Batch]) -> str:
         return " and ".join(batches)
     (batch,) = batches.values()
     source = batch.meta.get("source")
-    name = PurePath(source).name if isinstance(source, str) else "A batch"
+    name = printable(PurePath(source).name) if isinstance(source, str) else "A batch"
     return name if batch.step is None else f"{name}, step {batch.step}"
 
 

@@ -14,7 +14,14 @@ from rounddiag._typing import Array
 from rounddiag.errors import LoadError
 from rounddiag.loaders.packed import open_unpacked, packing
 from rounddiag.loaders.source import Source, damage_error
-from rounddiag.text.json_text import MAX_DEPTH, JsonError, objects_in, parse_json
+from rounddiag.loaders.stored import scalar_value
+from rounddiag.text.json_text import (
+    MAX_DEPTH,
+    JsonError,
+    objects_in,
+    parse_json,
+    plain_tree,
+)
 from rounddiag.wording import join_names
 
 _NUMBERS = {bool, int, float, NoneType}
@@ -133,7 +140,7 @@ class JsonLines:
 
     def __init__(self, source: Source, value: object = None) -> None:
         self.source, self.original = source, value
-        self.value = self._document() if value is None else _compacted(value, {})
+        self.value = self._document() if value is None else self._plain(value)
         self.has_columns = False
         self.first = next(iter(self), Record({}, line=0, source=source))
 
@@ -159,6 +166,16 @@ class JsonLines:
         elif all(map(_is_conversation, rows)):
             for number, row in enumerate(rows, 1):
                 yield Record({"messages": row}, line=number, source=self.source)
+
+    def _plain(self, value: object) -> object:
+        try:
+            return _compacted(plain_tree(value, scalar_value), {})
+        except JsonError as error:
+            raise self.source.error(
+                expected="texts, numbers, lists and objects, as JSON has them",
+                found=str(error),
+                advice="Convert it to what `json.dumps` takes.",
+            ) from error
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         from tqdm.auto import tqdm

@@ -52,6 +52,7 @@ from rounddiag.loaders.source import Source, load_errors
 from rounddiag.loaders.tables import as_table, in_memory
 from rounddiag.loaders.unopened import unopened_error
 from rounddiag.loaders.untrusted import Limits, load_untrusted
+from rounddiag.schema import OPENED_WITH
 from rounddiag.text.tokenizers import decoder
 
 _Columns = Mapping[str, str]
@@ -317,8 +318,28 @@ def load(  # noqa: PLR0913 all but the path by keyword
             tokenizer = os.fspath(tokenizer)
         options["tokenizer"] = tokenizer if isinstance(tokenizer, str) else None
         decoder(tokenizer)
-        return load_untrusted(path, limits, options, tokenizer)
-    return with_check_results(read_batch(path, **options))
+        batch = load_untrusted(path, limits, options, tokenizer)
+        return _with_options(batch, {**options, "untrusted": True}, tokenizer)
+    batch = with_check_results(read_batch(path, **options))
+    return _with_options(batch, options, tokenizer)
+
+
+def _with_options(
+    batch: Batch, options: Mapping[str, Any], tokenizer: object | None
+) -> Batch:
+    """Keep in `meta` what else than its path opens a batch again, for the explorer."""
+    name: Any = getattr(tokenizer, "name_or_path", tokenizer)
+    if name is not None:  # "?" is one without a name
+        name = os.fspath(name) if isinstance(name, str | os.PathLike) else "?"
+    given = {
+        **options,
+        "tokenizer": name,
+        "columns": dict(options["columns"] or {}),
+        "stop_tokens": [*options["stop_tokens"]],
+    }
+    meta = {entry: fact for entry, fact in batch.meta.items() if entry != OPENED_WITH}
+    opened = {option: value for option, value in given.items() if value}
+    return _with_meta(batch, {**meta, **({OPENED_WITH: opened} if opened else {})})
 
 
 def read_batch(

@@ -57,8 +57,8 @@ def _plain(values: Sequence[Any]) -> np.ndarray[Any, Any] | None:
                 values = values.astype(np.float64)
         return values if values.ndim == 1 and is_known else None
     items = list(values)
-    if any(issubclass(kind, np.generic) for kind in set(map(type, items))):
-        items = [v.item() if isinstance(v, np.generic) else v for v in items]
+    if not {*map(type, items)} <= {*_PLAIN, bool}:
+        items = [*map(scalar_value, items)]
     kinds = set(map(type, items))
     if not all(issubclass(kind, _PLAIN) for kind in kinds) or not _can_be_written(
         items

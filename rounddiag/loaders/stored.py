@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rounddiag.columns.column import python_value
 from rounddiag.columns.sources import Ragged, array_tensor, close_gaps
 from rounddiag.core.columns import to_numpy
 from rounddiag.loaders.pickle.placeholders import Name, Node, TextBytes
@@ -255,7 +256,7 @@ def _nested(items: list[object], shape: tuple[object, ...]) -> list[object]:
 
 
 def scalar_value(value: object) -> object:
-    """Return a scalar of numpy as a Python value; other values unchanged."""
+    """Return a scalar of numpy or of a pickle, or any number, as a Python value."""
     match value:
         case Node(name, (Node() as dtype, bytes(data))) if name.endswith(
             "multiarray.scalar"
@@ -263,7 +264,7 @@ def scalar_value(value: object) -> object:
             plain = _dtype(dtype)
             if plain is not None and plain.itemsize == len(data):
                 return np.frombuffer(data, dtype=plain)[0].item()
-    return value
+    return python_value(value)
 
 
 def _dtype(node: Node) -> np.dtype[Any] | None:

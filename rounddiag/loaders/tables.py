@@ -42,6 +42,7 @@ from rounddiag.loaders.plain_columns import (
 )
 from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import StoredArray, StoredJagged, find_array, scalar_value
+from rounddiag.text.json_text import JsonError, plain_tree
 
 _Fields = Mapping[str, Sequence[Tensor]]
 SizeOf = Callable[[str], "tuple[int, int] | None"]
@@ -263,7 +264,11 @@ def records_in(
     ]
     rows = zip(*lists, strict=True)
     others = {**table.info, **{name: [None] for name in table.fields}}
-    return ({**others, **dict(zip(columns, row, strict=True))} for row in rows)
+    try:
+        values = [plain_tree(row, scalar_value) for row in rows]
+    except JsonError as error:
+        raise damage_error(found=str(error)) from error
+    return [{**others, **dict(zip(columns, row, strict=True))} for row in values]
 
 
 def _as_arrays(value: Any) -> Any:  # noqa: ANN401 anything

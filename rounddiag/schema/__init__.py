@@ -21,6 +21,7 @@ from rounddiag.schema.columns import NUM_GENERATED as NUM_GENERATED
 from rounddiag.schema.columns import NUM_NONFINITE as NUM_NONFINITE
 from rounddiag.schema.columns import NUM_TOKENS as NUM_TOKENS
 from rounddiag.schema.columns import OLD_PROB as OLD_PROB
+from rounddiag.schema.columns import OPENED_WITH as OPENED_WITH
 from rounddiag.schema.columns import ORIGINAL_SAMPLE as ORIGINAL_SAMPLE
 from rounddiag.schema.columns import OUTCOME as OUTCOME
 from rounddiag.schema.columns import PLACES as PLACES

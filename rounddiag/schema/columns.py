@@ -126,6 +126,7 @@ TOKEN = count("token", "token in its round", "int32")
 DIFF = nat("diff", "{a} − {b} log-prob")
 ABS_DIFF = nat("abs_diff", "|{a} − {b}| log-prob")
 POSITION = count("position", "position in the response", "int32")
+OPENED_WITH = "opened_with"  # an entry of `meta`: the options of `load`
 ORIGINAL_SAMPLE = count("original_sample", "sample in the batch selected from")
 NUM_TOKENS = count("num_tokens", "generated {token}s")
 NUM_NONFINITE = count("num_nonfinite", "tokens whose diff is not finite")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, TypeAlias
+
+import numpy as np
+
+from rounddiag.columns.column import python_value
 
 Shape: TypeAlias = Any  # see `parse_json`
 
@@ -114,6 +118,68 @@ def _check_growth(text: bytes | str) -> None:
             f"{lists:,} lists and {objects:,} objects in {len(text):,} characters take"
             f" more than {_GROWTH} times as much memory"
         )
+
+
+def plain_tree(
+    value: Any,  # noqa: ANN401 anything
+    scalar: Callable[[Any], Any] = python_value,
+) -> Any:  # noqa: ANN401
+    """Return a value in memory as a JSON text would have it: dicts, lists and scalars.
+
+    Tuples and arrays of objects become lists, numbers of any type those of Python.
+    Arrays of numbers stay.
+
+    Raises
+    ------
+    JsonError
+        If values are nested too deep, or in themselves, or a name is no scalar.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> plain_tree({"a": (np.int64(1), np.array("b"))})
+    {'a': [1, 'b']}
+    """
+    return _plain(value, scalar, {}, MAX_DEPTH)
+
+
+def _plain(
+    value: Any,  # noqa: ANN401 anything
+    scalar: Callable[[Any], Any],
+    known: dict[int, tuple[Any, Any]],
+    depth: int,
+) -> Any:  # noqa: ANN401
+    """Return it; `known` has each container and its result, as others may share it."""
+    if type(value) in _NAMES and not isinstance(value, list | dict):
+        return value
+    is_rows = isinstance(value, list | tuple)
+    is_rows |= (
+        isinstance(value, np.ndarray) and value.dtype == object and value.ndim > 0
+    )
+    if not (is_rows or isinstance(value, Mapping)):
+        return scalar(value)
+    if not depth:
+        raise _depth_error()
+    if id(value) not in known:
+        known[id(value)] = value, known  # a value that holds itself gets `known`
+        if is_rows:
+            result: Any = [_plain(part, scalar, known, depth - 1) for part in value]
+        else:
+            result = {
+                _plain_name(name): _plain(part, scalar, known, depth - 1)
+                for name, part in value.items()
+            }
+        known[id(value)] = value, result
+    if known[id(value)][1] is known:
+        raise JsonError("a value that holds itself")
+    return known[id(value)][1]
+
+
+def _plain_name(name: object) -> object:
+    name = python_value(name)
+    if isinstance(name, str | int | float | NoneType):
+        return name
+    raise JsonError(f"the name {name!r:.40}, a {type(name).__name__}, not a text")
 
 
 def check_depth(value: object) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns import Column
-from rounddiag.columns.column import Scope
+from rounddiag.columns.column import Scope, is_real
 from rounddiag.columns.predicates import rows_between
 from rounddiag.core import token_roles
 from rounddiag.core.columns import span_texts
@@ -427,7 +427,7 @@ def range_text(low: float, high: float) -> str:
 def _ends(column: Column, condition: Mapping[str, Any]) -> tuple[float, float]:
     """Return both ends of a range; an end that is left out is infinite."""
     ends = [condition.get("from"), condition.get("to")]
-    numbers = [e is None or isinstance(e, int | float) for e in ends]
+    numbers = [end is None or (is_real(end) and end == end) for end in ends]  # noqa: PLR0124 NaN
     if not all(numbers) or set(condition) - {"from", "to"} or ends == [None, None]:
         expected = "{'from': lowest, 'to': highest}, with one of them at least"
         raise _invalid(column.name, expected, f"{condition!r:.80}")

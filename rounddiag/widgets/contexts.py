@@ -10,9 +10,9 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch, Context, ContextPiece
-from rounddiag.batch.contexts import context_columns
+from rounddiag.batch.contexts import context_columns, kept_sequence
 from rounddiag.batch.sample_sequence import SampleSequence
-from rounddiag.batch.turns import piece_texts, token_noun
+from rounddiag.batch.turns import token_noun
 from rounddiag.text import pieces
 from rounddiag.wording import pluralize
 
@@ -161,6 +161,8 @@ def _parts(
             entered = (piece.start, id(piece.image)) in new_pictures
             yield _picture(piece, known, entered=entered)
             continue
+        if piece.start == piece.stop:  # a message without text
+            continue
         inside = is_new[piece.start : piece.stop]
         edges = piece.start + np.flatnonzero(np.diff(inside)) + 1
         for start, stop in pairwise([piece.start, *edges.tolist(), piece.stop]):
@@ -178,18 +180,13 @@ def _left(
     """Yield what left: ranges of the context before and of what was written then."""
     if before is None:
         return
-    rounds = batch.rounds
-    row = ((rounds.sample == context.sample) & (rounds.round == round_ - 1)).nonzero()
-    start = int(rounds.start[row[0, 0]])
-    stop = start + int(rounds.num_tokens[row[0, 0]])
+    sequence = kept_sequence(batch, context.sample)
+    written = slice(sequence.starts[round_ - 1], sequence.stops[round_ - 1])
     contents: Array | str
     if batch.response_ids is None:
-        first = int(batch.offsets[context.sample])
-        written = piece_texts(batch, context.sample)[start - first : stop - first]
-        contents = "".join([before.text or "", *written])
+        contents = "".join([before.text or "", *sequence.texts[written]])
     else:
-        written_ids = batch.require_ids()[start:stop].cpu().numpy()
-        contents = np.concatenate([before.ids.numpy(), written_ids])
+        contents = np.concatenate([before.ids.numpy(), sequence.ids[written]])
     for piece in context.left:
         if piece.kind == "image":
             yield _picture(piece, known, entered=False)

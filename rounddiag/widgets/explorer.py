@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 from weakref import WeakSet
 
@@ -17,6 +18,8 @@ from rounddiag.core.scores import ScoredAgain
 from rounddiag.errors import FrameError
 from rounddiag.findings import Diagnosis
 from rounddiag.runs import Run
+from rounddiag.schema import OPENED_WITH
+from rounddiag.text.json_text import object_in
 from rounddiag.widgets.figures import named_figure
 from rounddiag.widgets.opening import BatchesLike, open_batches, open_folder, scores_of
 from rounddiag.widgets.requests import RequestHandler, batch_name
@@ -450,14 +453,29 @@ def write_code(
 def _variable(batches: Mapping[str, Batch]) -> tuple[str, str]:
     """Return name and value of the batches in code; no value if one has no file."""
     name = "batch" if len(batches) == 1 else "batches"
-    sources = [batch.meta.get("source") for batch in batches.values()]
-    if not all(isinstance(source, str) for source in sources):
+    loads = [*map(_load_call, batches.values())]
+    if not all(loads):
         return name, ""
-    if len(sources) == 1:
-        return name, f"rd.load({sources[0]!r})"
-    files = zip(batches, sources, strict=True)
-    loads = ", ".join(f"{key!r}: rd.load({source!r})" for key, source in files)
-    return name, f"{{{loads}}}"
+    if len(loads) == 1:
+        return name, loads[0]
+    pairs = zip(batches, loads, strict=True)
+    return name, f"{{{', '.join(f'{key!r}: {call}' for key, call in pairs)}}}"
+
+
+def _load_call(batch: Batch) -> str:
+    """Return the call that opens a batch; empty for one that is in memory only.
+
+    A tokenizer without a name is called `tokenizer`.
+    """
+    source, options = batch.meta.get("source"), object_in(batch.meta.get(OPENED_WITH))
+    if not isinstance(source, str) or not Path(source).exists():
+        return ""
+    known = {name: f"{value!r}" for name, value in options.items()}
+    if options.get("tokenizer") == "?":
+        known["tokenizer"] = "tokenizer"
+    return (
+        f"rd.load({', '.join([repr(source), *(f'{k}={v}' for k, v in known.items())])})"
+    )
 
 
 # The explorers that each cell displayed in its last run, with the id of that run.

@@ -120,6 +120,8 @@ def _tokens(session: Session, start: int) -> dict[str, Any]:
 
 
 def _selection(session: Session, start: int) -> dict[str, Any]:
+    if not has_pair(session.batch):
+        return _tokens(session, start)
     chosen = session.selection
     size = chosen["diff"].abs().to_numpy()
     order = np.argsort(-np.nan_to_num(size, nan=np.inf), kind="stable")

@@ -36,7 +36,7 @@ from rounddiag.widgets.sample_view import BatchCache, observed_tokens, sample_pa
 from rounddiag.widgets.session import CHOSEN, Session, first_with_tokens
 from rounddiag.widgets.state import parse_cells
 from rounddiag.widgets.value_means import value_means
-from rounddiag.wording import pluralize
+from rounddiag.wording import pluralize, printable
 
 _NUM_DRAWN = 8  # overviews that are kept, so that undo is instant
 # Lists that need more than a moment: of all tokens, or of the diagnosis.
@@ -268,7 +268,7 @@ def describe_batch(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:
 def batch_name(batch: Batch) -> str:
     """Return the name of a batch's file, or "batch" for one that was never saved."""
     source = batch.meta.get("source")
-    return PurePath(source).name if isinstance(source, str) else "batch"
+    return printable(PurePath(source).name) if isinstance(source, str) else "batch"
 
 
 FILE = "file"  # its path, which a report leaves out

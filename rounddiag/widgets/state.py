@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import pandas as pd
 
+from rounddiag.columns.column import python_value
 from rounddiag.core.columns import equal_so_far
 from rounddiag.core.divergence import FACTOR_2
 from rounddiag.core.measured import metrics_of
@@ -265,10 +266,17 @@ def parse_cells(value: Any) -> CellBox:  # noqa: ANN401 whatever JSON holds
     """Build cells from plain data, or raise a FrameError."""
     try:
         low, high = value["rounds"]
-        samples = tuple(int(sample) for sample in value["samples"])
-        return CellBox(samples=samples, rounds=(int(low), int(high)))
-    except (LookupError, OverflowError, TypeError, ValueError):
+        samples = tuple(map(_whole, value["samples"]))
+        return CellBox(samples=samples, rounds=(_whole(low), _whole(high)))
+    except (LookupError, TypeError, ValueError):
         raise _invalid_entry(key="cells", value=value, expected=_CELLS) from None
+
+
+def _whole(value: object) -> int:
+    number = python_value(value)
+    if not _is_number(number) or number % 1:
+        raise TypeError
+    return int(number)
 
 
 def _unknown_entry(key: str, value: object, known: list[str]) -> FrameError:
@@ -310,7 +318,7 @@ def _invalid_entry(key: str, value: object, expected: str) -> FrameError:
 def available_options(columns: BatchColumns) -> dict[str, Any]:
     """Return the values that each choice can have for a batch."""
     batch, names = columns.batch, columns.names
-    lacking = {"reward": "reward" not in names, "group": "group_id" not in names}
+    lacking = {"reward": batch.rewards is None, "group": batch.group_ids is None}
     # Engines that are not meant to be bitwise equal differ from the first token on.
     is_compared = has_pair(batch)
     is_equal = is_compared and bool(equal_so_far(batch).any())

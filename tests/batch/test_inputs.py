@@ -16,6 +16,7 @@ import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.capture import Recorder
 from rounddiag.errors import BatchError
+from tests.batches import hand_batch
 
 ROWS: dict[str, list[list[Any]]] = {
     "response_ids": [[5, 6, 7], [8, 9, 10]],
@@ -150,3 +151,9 @@ def test_the_negative_bit_of_torch_changes_no_number(tmp_path: Path) -> None:
     whole = rd.Batch.from_padded(**fields)
     with pytest.raises(BatchError, match="a tensor with torch's negative bit"):
         replace(whole, entropy=negative(fields["entropy"].reshape(-1)))
+
+
+@pytest.mark.parametrize("index", [slice(None, None, -1), slice(0, 2, 0)])
+def test_a_slice_that_goes_back_is_refused(index: slice) -> None:
+    with pytest.raises(BatchError, match="expected sample numbers below 3"):
+        hand_batch()[index]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -376,3 +377,89 @@ def test_bad_rows_are_named(rows: object, key: str, said: str) -> None:
         Batch.from_steps(rows)
     assert str(error.value).startswith(f"`{key}`: expected ")
     assert said in str(error.value)
+
+
+# Columns that are derived, and those that say where a row is.
+DERIVED = (
+    *("row", "sample", "round", "num_rows", "row_reward", "original_sample"),
+    *("is_rewritten", "num_context_tokens", "num_entered_tokens", "num_left_tokens"),
+)
+
+
+@pytest.mark.parametrize("name", DERIVED)
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_an_own_column_of_a_derived_name_is_named_and_never_replaced(
+    name: str, *, has_ids: bool
+) -> None:
+    rows = ROWS if has_ids else [{**r, "reward": 1} for r in text_rows([GO], [GO])]
+    batch = Batch.from_steps([{**row, name: 71} for row in rows])
+    assert batch.meta["left_out"] == [name]
+    assert Batch.from_steps(rows).meta.get("left_out") is None
+
+
+LONG = np.arange(2_000)
+DIFFERING: dict[str, tuple[object, object]] = {
+    "the ninth digit": (np.array([1.123456781]), np.array([1.123456782])),
+    "the middle of an array": (LONG, np.where(LONG == 999, 0, LONG)),
+    "tensors": (torch.tensor([1, 2]), torch.tensor([1, 3])),
+    "a flag and a number": (True, 1),
+    "an inner value": ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}),
+}
+
+
+@pytest.mark.parametrize("pair", DIFFERING.values(), ids=DIFFERING)
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_rows_agree_to_the_last_digit(
+    pair: tuple[object, object], *, has_ids: bool
+) -> None:
+    rows = ROWS[:2] if has_ids else text_rows([GO], [GO])
+    for values, is_shared in ((pair, False), ((pair[0], pair[0]), True)):
+        table = [{**r, "fact": v} for r, v in zip(rows, values, strict=True)]
+        batch = Batch.from_steps(table)
+        assert ("fact" in batch.sample_columns) is is_shared
+        assert ("fact" in batch.round_columns) is not is_shared
+
+
+@pytest.mark.parametrize("field", ["data", "kwargs"])
+def test_words_beside_a_wrapper_stay(field: str) -> None:
+    own = {"role": "user", "content": "Own.", field: {"content": "Inner."}}
+    wrapped = {**own, "content": "", "extra": 1}
+    batch = Batch.from_steps(text_rows([own], [wrapped]))
+    assert [batch.context(0, i).text for i in range(2)] == ["Own.", "Inner."]
+    assert {*batch.meta["left_out"]} == {"messages.extra", f"messages.{field}"}
+
+
+DEEP: list[Any] = []
+for _ in range(5_000):
+    DEEP = [DEEP]
+RING: list[Any] = []
+RING.append(RING)
+
+
+@pytest.mark.parametrize("content", [DEEP, RING, [{("a", 1): 2}]])
+@pytest.mark.parametrize("is_response", [True, False])
+def test_what_json_cannot_hold_is_refused(
+    content: object, *, is_response: bool
+) -> None:
+    message = {"role": "user", "content": content}
+    (row,) = text_rows([GO if is_response else message])
+    with pytest.raises(BatchError, match=r"as JSON has them; found .* in row 0"):
+        Batch.from_steps([{**row, "response": message} if is_response else row])
+
+
+def test_a_message_that_comes_more_often_than_before_enters() -> None:
+    """Nothing of a context is stored as a part of it twice."""
+    batch = Batch.from_steps(text_rows([GO], [GO, GO, GO]))
+    context = batch.context(0, 1)
+    assert context.text == "Go.Go.Go."
+    assert sum(piece.stop - piece.start for piece in context.entered) == 6
+
+
+@pytest.mark.parametrize(
+    "content", ["", [{"type": "image_url", "image_url": {"url": "https://host/a.png"}}]]
+)
+def test_a_context_without_text_is_reported(content: object, tmp_path: Path) -> None:
+    message = {"role": "user", "content": content}
+    batch = Batch.from_steps(text_rows([message], [message]))
+    assert batch.context(0, 1).text == ""
+    rd.report(batch, tmp_path / "report.html")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import platform
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -239,3 +243,43 @@ def test_a_recorder_that_only_notes_weights_warns_of_nothing(
     recorder.weights_received(weights(1), worker=2)
     del recorder
     assert caplog.messages == []
+
+
+ODD = {
+    "an event without a time": '[{"version": 1, "tensors": {}}]',
+    "no list": '{"version": 1}',
+    "null": "null",
+    "a tensor that is a number": '[{"version": 1, "time": 1.5, "tensors": {"a": 5}}]',
+    "a list as version": '[{"version": [], "time": 1.5, "tensors": {}}]',
+    "deep": "[" * 10_000,
+    "torn": '[{"version": 1, "ti',
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("kind", ["sent", "received_x"])
+def test_a_step_is_saved_whatever_other_processes_wrote(
+    recorder: Recorder, tmp_path: Path, text: str, kind: str
+) -> None:
+    file = tmp_path / f".weights_{kind}.json"
+    file.write_text(text)
+    os.utime(file, (time.time() + 5,) * 2)  # as if written after the start
+    recorder.weights_sent(weights(3), 3)
+    batch = recorded(recorder, tmp_path, 3)
+    assert [event["version"] for event in batch.meta["weights"]["sent"]] == [3]
+    assert batch.meta["weights"]["received"] == []
+
+
+def test_what_ended_writers_left_is_removed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    host = platform.node().replace(".", "-")
+    left = tmp_path / f".weights_sent.json.{host}.{ended.pid}"
+    alive = tmp_path / f".weights_sent.json.{host}.{os.getpid()}"
+    other = tmp_path / ".weights_sent.json.elsewhere.7"
+    old = tmp_path / ".weights_received.json.elsewhere.7"
+    for file in (left, alive, other, old):
+        file.touch()
+    os.utime(old, (time.time() - 90_000,) * 2)  # more than a day
+    Recorder(tmp_path, every=1)
+    assert {*tmp_path.glob(".weights_*")} == {alive, other}

@@ -132,3 +132,20 @@ def test_checks_and_metrics_are_of_the_pair_that_was_asked_for() -> None:
     assert [one.name for one in rd.check(batch).failed] == [
         one.name for one in rd.check(hand_batch()).failed
     ]
+
+
+@pytest.mark.parametrize("name", ["sample", "round"])
+@pytest.mark.parametrize("kind", ["float64", "Int64", "object"])
+def test_keys_that_a_join_made_floats_are_whole(name: str, kind: str) -> None:
+    tokens = rd.token_frame(hand_batch())
+    joined = tokens.astype({name: kind})
+    assert rd.round_summary(joined).equals(rd.round_summary(tokens))
+
+
+@pytest.mark.parametrize("value", [-1, 0.5, float("nan"), None, "1", pd.NA])
+def test_keys_that_are_not_whole_are_refused(value: object) -> None:
+    tokens = rd.token_frame(hand_batch())
+    column = tokens["sample"].astype(object)
+    column.iloc[0] = value
+    with pytest.raises(FrameError, match="`sample`: expected whole numbers from 0"):
+        rd.round_summary(tokens.assign(sample=column))

@@ -151,3 +151,34 @@ def test_an_address_is_where_it_opens() -> None:
         assert explorer.current == {"sample": 33, "round": 2, "token": 0}
     with pytest.raises(rd.errors.BatchError, match="expected step 1584; found step 3"):
         explore(IMAGE_WINDOW, at="step 3 / task-08/1")
+
+
+def test_code_opens_with_the_same_options(tmp_path: Path) -> None:
+    file = Path("sample_data/step_rows.parquet")
+    batch = rd.load(file, sample_by="traj_uid", stop_tokens=[151_645])
+    code = explore(batch, current={"sample": 11, "round": 4}).to_code()
+    assert "sample_by='traj_uid', stop_tokens=[151645])" in code
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 it is to be run
+    assert names["batch"].num_samples == batch.num_samples
+    rd.save(batch, tmp_path / "joined.parquet")
+    again = rd.load(tmp_path / "joined.parquet")
+    assert "opened_with" not in again.meta
+
+
+def test_data_in_memory_is_called_batch() -> None:
+    rows = {"response_ids": [[1, 2]], "response_mask": [[1, 1]]}
+    code = explore(rd.load(rows)).to_code()
+    assert "rd.load" not in code
+    assert "rd.explore(batch, " in code
+
+
+def test_control_characters_of_a_file_name_are_printable(tmp_path: Path) -> None:
+    file = tmp_path / "step\x1b[31m\x07\u202e.parquet"
+    rd.save(hand_batch(), file)
+    batch = rd.load(file)
+    bundle = explore(batch)._repr_mimebundle_()[0]
+    rd.report(batch, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    for text in (bundle["text/plain"], bundle["text/html"], page):
+        assert not {"\x1b", "\x07", "\u202e"} & {*text}

@@ -346,3 +346,9 @@ def test_without_a_pair_rows_are_by_reward_and_length() -> None:
     rounds = drawer_list(looked_at, "rounds")
     assert column(rounds, "sample") == [1, 0, 2]
     assert heads(rounds) == ["sample", "round", "words"]
+
+
+def test_each_list_of_a_batch_without_log_probs_has_an_answer() -> None:
+    batch = rd.Batch.from_turns([[("user", "Go."), ("assistant", "click(1, 2)")]])
+    for name in ("tokens", "rounds", "samples", "findings", "common", "selection"):
+        assert "empty" in drawer_list(session(batch), name)

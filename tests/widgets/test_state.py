@@ -187,3 +187,20 @@ _INNER: dict[str, dict[str, Any]] = {
     "cells": {"samples": [0], "rounds": [0, 1]},
     "notes": {"text": "a", "sample": 0},
 }
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"layout": {"height": "500"}},
+        {"filter": {"round": {"from": math.nan}}},
+        {"cells": {"samples": ["1"], "rounds": [0, 1]}},
+        {"cells": {"samples": [1.5], "rounds": [0, 1]}},
+    ],
+    ids=str,
+)
+def test_a_value_of_another_kind_is_refused_by_its_name(entry: dict[str, Any]) -> None:
+    (name,) = entry
+    name = "round" if name == "filter" else name
+    with pytest.raises(FrameError, match=f"`{name}`: expected"):
+        explore(hand_batch(), **entry)

@@ -17,6 +17,7 @@ from rounddiag.batch.layout import as_tensor
 from rounddiag.batch.left_out import left_out_entry
 from rounddiag.batch.picture_places import with_pictures
 from rounddiag.batch.turns import as_turns
+from rounddiag.columns.column import is_real
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.plain_columns import (
@@ -58,7 +59,9 @@ def batch_of(
     columns, left_out = collect_columns([transcript.columns for transcript in samples])
     plain = select_plain_columns(columns, len(samples))
     lost = [name for name in columns if name not in plain]
-    rewards, groups = plain.pop("rewards", None), plain.pop("uid", None)
+    rewards, groups = plain.get("rewards"), plain.pop("uid", None)
+    if rewards is not None and all(v is None or is_real(v) for v in rewards.tolist()):
+        del plain["rewards"]
     names = [
         min(transcript.names, key=transcript.names.__getitem__, default="")
         for transcript in samples
@@ -79,7 +82,7 @@ def batch_of(
     if names_of_groups is None and (names_of_groups := _prompt_groups(samples)):
         facts["group_source"] = "samples whose prompts have the same text"
     fields: dict[str, Any] = {
-        "rewards": None if rewards is None else [*map(_number, rewards)],
+        "rewards": None if rewards is None else [*map(_number, rewards.tolist())],
         "step": _only_step(plain),
         "group_ids": names_of_groups,
         "sample_ids": tuple(names) if len({*names} - {""}) == len(names) else None,
@@ -94,8 +97,8 @@ def batch_of(
         raise LoadError(f"{source.path}: {error}") from error
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else float("nan")
+def _number(value: Any) -> float:  # noqa: ANN401 of any column
+    return float(value) if is_real(value) else float("nan")
 
 
 def _prompt_groups(samples: Sequence[Transcript]) -> tuple[str, ...] | None:

@@ -107,11 +107,11 @@ class Transcript:
         )
         shots = (p.picture for p in said.pieces if p.kind == "picture")
         turn.images += self.pictures(*shots)
-        turn.columns = {**self.plain(said.others, of="messages"), **turn.columns}
-        if not turn.is_round:
-            known = {name for name, v in turn.columns.items() if not is_empty(v)}
-            self.left_out |= {f"messages.{name}" for name in known}
-            turn.columns = {}
+        own = self.plain(said.others, of="messages")
+        twice = own.keys() & turn.columns.keys() if turn.is_round else own.keys()
+        lost = {name for name in twice if not is_empty(own[name])}
+        self.left_out |= {f"messages.{name}" for name in lost}
+        turn.columns = {**own, **turn.columns} if turn.is_round else {}
         failed = [piece.text for piece in said.pieces if piece.is_error]
         if failed and (last := self.last_round):
             before = [last.columns[ERROR.name]] if ERROR.name in last.columns else []
@@ -144,6 +144,10 @@ class Transcript:
         """
         pieces = read_content({"images": values})
         named = [p.picture for p in pieces if p.kind == "picture"]
+        others = [p for p in pieces if p.kind != "picture"]
+        self.left_out.update(
+            p.text if p.kind == "unknown" else "images" for p in others
+        )
         empty = [turn for turn in self.turns for _ in range(turn.num_empty)]
         tags = [t for t in self.turns for _ in range(t.text.count(_TAG))]
         if named and len(empty) == len(named):

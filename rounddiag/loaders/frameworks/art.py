@@ -39,7 +39,7 @@ def read_groups(lines: JsonLines, source: Source) -> Iterator[Transcript]:
         others = {f"group_{name}": group.get(name) for name in ("metadata", "metrics")}
         for record in objects_in(group.get("trajectories")):
             for transcript in _trajectories({**record, **others}, source, number):
-                transcript.plain(group, *_OF_GROUPS, of="group")
+                transcript.leave_out(group, *_OF_GROUPS, of="group")
                 yield transcript
 
 

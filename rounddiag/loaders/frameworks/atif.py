@@ -102,7 +102,7 @@ def _add_step(transcript: Transcript, step: dict[str, Any]) -> None:
         },
     )
     observation = object_in(step.get("observation"))
-    transcript.plain(observation, "results", of="steps.observation")
+    transcript.leave_out(observation, "results", of="steps.observation")
     for result in objects_in(observation.get("results")):
         said = {name: value for name, value in result.items() if name != _PARTS}
         transcript.add(said, "tool" if is_agent else "user")
@@ -136,7 +136,7 @@ def _add_trial(transcript: Transcript) -> None:
         **outcome(used, num_generated="n_output_tokens", cost="cost_usd"),
         **transcript.plain(used, "n_output_tokens", "cost_usd", of="agent_result"),
     }
-    transcript.plain(verified, "rewards", of="verifier_result")
+    transcript.leave_out(verified, "rewards", of="verifier_result")
     if isinstance(rewards, dict):
         named = plain_values(rewards)
         first = named.pop("reward", None) if "reward" in named else None

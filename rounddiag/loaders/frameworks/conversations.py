@@ -53,6 +53,7 @@ def read_completions(
         steps = objects_in(record.get("trajectory"))
         if steps:
             add_calls(transcript, steps)
+            _leave_out_repeated(transcript, record, steps)
         else:
             transcript.add_prompt(messages_in(record.get("prompt")))
             completion = record.get("completion", _messages(record))
@@ -159,7 +160,7 @@ def add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
         }
         call = call_of(tokens, *_IDS) if isinstance(tokens, dict) else None
         used = _IDS[: 0 if call is None else 3 if call[2] is not None else 2]
-        transcript.plain(tokens, *used, of="trajectory.tokens")
+        transcript.leave_out(tokens, *used, of="trajectory.tokens")
         first = True
         for message in written:
             role = str(message.get("role", GENERATED))
@@ -173,6 +174,17 @@ def add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
         known = [*prompt, *written]
 
 
+def _leave_out_repeated(
+    transcript: Transcript, record: _Record, steps: Sequence[_Record]
+) -> None:
+    """Name what a row says that its calls do not."""
+    said = [m for step in steps for part in _PARTS for m in messages_in(step.get(part))]
+    for part in _PARTS:
+        new = [m for m in messages_in(record.get(part)) if m not in said]
+        transcript.left_out.update(f"{part}.{name}" for m in new for name in m)
+
+
+_PARTS = ("prompt", "completion")
 # Of a call: what is read of it, and its answer, which is its completion.
 _OF_CALLS = ("trajectory_id", "prompt", "completion", "response", "tokens")
 
@@ -190,7 +202,7 @@ def _usage(transcript: Transcript, response: object) -> dict[str, object]:
 
 _OF_ROWS = (
     *("prompt", "completion", "messages", "trajectory", "trajectory_id"),
-    *("reward", "metrics", "error", "timing", "images"),
+    *("metrics", "error", "timing", "images"),
 )
 
 
@@ -204,10 +216,12 @@ def _columns(transcript: Transcript, record: _Record) -> dict[str, object]:
         **outcome(timing, seconds="total"),
         **outcome(record, error="error"),
     }
-    if isinstance(reward := record.get("reward"), int | float):
-        columns["rewards"] = reward
+    if "reward" in columns:
+        columns["rewards"] = columns.pop("reward")
     if isinstance(error := record.get("error"), dict):
-        columns["error"] = str(error.get("error_chain_repr", error.get("error")))
+        name = "error_chain_repr" if "error_chain_repr" in error else "error"
+        columns["error"] = str(error.get(name))
+        transcript.leave_out(error, name, of="error")
     for name in ("example_id", "task_id"):
         if record.get(name) is not None:
             columns["uid"] = str(record[name])

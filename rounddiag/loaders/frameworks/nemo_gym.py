@@ -65,10 +65,7 @@ def _add_round(transcript: Transcript, items: list[dict[str, Any]]) -> None:
 _OF_RECORDS = (
     *("reward", "_ng_task_index", "response", "responses_create_params", "agent_ref"),
 )
-_OF_RESPONSES = (
-    *("id", "model", "output", "object", "usage", "error", "created_at"),
-    "incomplete_details",
-)
+_OF_RESPONSES = (*("model", "output", "usage", "error", "incomplete_details"),)
 
 
 def _columns(transcript: Transcript, record: dict[str, Any]) -> dict[str, object]:

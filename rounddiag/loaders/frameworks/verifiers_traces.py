@@ -21,7 +21,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.turns import GENERATED
 from rounddiag.loaders.assembly.trajectory_batch import REF, batch_of
-from rounddiag.loaders.assembly.turns import GIVEN, Transcript, plain_values
+from rounddiag.loaders.assembly.turns import GIVEN, Transcript
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome
@@ -120,6 +120,7 @@ def _call_columns(transcript: Transcript, call: Mapping[str, Any]) -> dict[str, 
     )
     usage = transcript.plain(call.get("usage"), of="calls.usage")
     columns |= {**usage, **outcome(usage, num_generated="completion_tokens")}
+    transcript.leave_out(call.get("time"), "start", "end", of="calls.time")
     match call.get("time"):
         case {"start": float(start), "end": float(end)} if end:
             columns |= {"sampling_seconds": end - start, SECONDS.name: end - start}
@@ -365,7 +366,7 @@ def _columns(
     if episode is not trace:
         transcript.leave_out(episode, *_OF_EPISODES, of="episode")
     info = object_in(trace.get("info"))
-    transcript.plain(info, "prime_rl", of="info")
+    transcript.leave_out(info, "prime_rl", of="info")
     for key, part in (("agent", trace.get("agent")), ("info", info.get("prime_rl"))):
         columns |= transcript.plain(part, of=key)
     match episode:
@@ -380,7 +381,9 @@ def _columns(
         key: part if isinstance(part, dict) else {"score": part}
         for key, part in object_in(trace.get("rewards")).items()
     }
-    columns |= plain_values({f"reward.{k}": p.get("score") for k, p in parts.items()})
+    for key, part in parts.items():
+        columns |= transcript.plain({f"reward.{key}": part.get("score")})
+        transcript.leave_out(part, "score", "weight", of=f"reward.{key}")
     # One that was not scored is null, and counts as nothing.
     known = [part for part in parts.values() if part.get("score") is not None]
     scores = [(part.get("score"), part.get("weight", 1)) for part in known]

@@ -36,8 +36,10 @@ function keyHelp() {
 const TAKES_LETTERS = "textarea, input:not([type=radio], [type=checkbox], [type=range], [type=button])";
 const KEYS_OF_CONTROLS = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", " ", "Enter"];
 
-// Keys must not reach the notebook, which has shortcuts of its own.
+// Keys must not reach the notebook, which has shortcuts of its own. Notebook 7 hears them
+// first, and asks only the element that has the focus.
 function listenToKeys(node, actionOf) {
+  node.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
   // A menu keeps letters for itself: once something is chosen, keys are the explorer's,
   // but where it belongs to a note that is being written.
   node.addEventListener("change", ({ target }) => {

@@ -373,3 +373,46 @@ def test_contexts_rebuilt_from_any_rows_equal_the_rows(
 def _part(rows: Batch, row: int) -> slice:
     begin = int(rows.offsets[row])
     return slice(begin, begin + int(rows.lengths[row]))
+
+
+def forged(batch: Batch, **changes: object) -> Batch:
+    """Return a batch whose rewritten contexts have other starts or ranges."""
+    assert batch.contexts is not None
+    return replace(batch, contexts=replace(batch.contexts, **changes))
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_contexts_are_of_what_stands_before_their_rounds(*, has_ids: bool) -> None:
+    """The prompt is at -2 and -1, round 0 at 0, what entered from `start` to `stop`."""
+    if has_ids:
+        batch = join_rows(rows_of([[1, 2], [3, 4]], [[5], [6]]), "name", "row")
+        start, stop = 1, 3
+    else:
+        say = [[{"role": "user", "content": text}] for text in ("Go.", "On.")]
+        rows = [
+            {"trajectory": "a", "step": i, "messages": said, "response": "a b"}
+            for i, said in enumerate(say)
+        ]
+        batch = Batch.from_steps(rows)
+        start, stop = 2, 4
+    assert batch.contexts is not None
+    assert batch.contexts.start.tolist() == [start]
+    assert batch.contexts.ranges.tolist() == [[start, stop]]
+    honest = [[[-2, stop]], [[-2, -1], [start, stop]], [[-1, 0], [-1, 0]]]
+    for ranges in honest:
+        fits = {"ranges": np.array(ranges), "offsets": np.array([0, len(ranges)])}
+        assert forged(batch, **fits).context(0, 1)
+    wrong: list[dict[str, object]] = [
+        {"ranges": np.array(ranges), "offsets": np.array([0, len(ranges)])}
+        for ranges in (
+            [[-3, stop]],  # before the prompt
+            [[-2_000_000_000, -1_999_999_990]],
+            [[0, stop + 1]],  # the round's own answer
+            [[0, 0]],
+            [[-2, stop], [-2, stop]],  # more than there is
+        )
+    ]
+    wrong += [{"start": np.array([at])} for at in (-1, start - 1, stop + 1)]
+    for changes in wrong:
+        with pytest.raises(BatchError, match="ranges of positions of the samples"):
+            forged(batch, **changes)

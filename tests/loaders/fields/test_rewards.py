@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +160,38 @@ def test_rewards_that_no_name_tells_are_the_numbers_before(tmp_path: Path) -> No
 
 def test_without_advantages_numbers_are_no_rewards() -> None:
     assert loaded(loss=[0.5, 0.25, 1.0]).rewards is None
+
+
+NUMBERS: dict[str, Callable[[int], object]] = {
+    **{kind.__name__: kind for kind in (int, float, bool, Decimal, Fraction)},
+    **{f"numpy.{kind.__name__}": kind for kind in (np.int64, np.bool_, np.float32)},
+    "an array of no dimension": np.array,
+    "a tensor of no dimension": torch.tensor,
+}
+
+
+@pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS)
+def test_a_reward_of_any_type_of_number_is_read(number: Callable[[int], Any]) -> None:
+    chat = [{"role": role, "content": "Go."} for role in ("user", "assistant")]
+    values = [number(n) for n in (0, 1, 1)]
+    for batch in (
+        load([{"messages": chat, "reward": value} for value in values]),
+        load([{"prompt": "Go.", "completion": "a", "reward": v} for v in values]),
+        rd.Batch.from_steps(
+            [
+                {"trajectory": n, "step": 0, "prompt": "Go.", "response": "a"}
+                | {"reward": value}
+                for n, value in enumerate(values)
+            ]
+        ),
+    ):
+        assert batch.rewards is not None
+        assert batch.rewards.tolist() == [0, 1, 1]
+
+
+def test_rewards_that_are_no_numbers_stay_a_column() -> None:
+    chat = [{"role": role, "content": "Go."} for role in ("user", "assistant")]
+    batch = load([{"messages": chat, "reward": value} for value in ("good", 1)])
+    assert batch.sample_columns["rewards"].tolist() == ["good", 1]
+    assert batch.rewards is not None
+    assert batch.rewards.isnan().tolist() == [True, False]

@@ -29,7 +29,10 @@ def with_column(missing: object, value: object) -> rd.Batch:
 )
 @pytest.mark.parametrize(
     "value",
-    [np.int64(3), np.bool_(1), np.float16(0.5), np.longdouble(1.5), torch.tensor(7)],
+    [
+        *[np.int64(3), np.bool_(1), np.float16(0.5), np.longdouble(1.5)],
+        *[torch.tensor(7), Decimal("1.5")],
+    ],
     ids=repr,
 )
 def test_a_column_is_shown_alike_before_and_after(
@@ -45,7 +48,7 @@ def test_a_column_is_shown_alike_before_and_after(
 
 @pytest.mark.parametrize(
     "value",
-    [np.datetime64("2026-01-02", "ns"), pd.Timestamp("2026-01-02"), Decimal(1)],
+    [np.datetime64("2026-01-02", "ns"), pd.Timestamp("2026-01-02")],
     ids=repr,
 )
 def test_an_object_that_a_file_would_change_is_refused(

@@ -1,18 +1,28 @@
-"""Every value of a file of trajectories is shown, a column, or named as left out."""
+"""Every value of an input is shown, a column, or named as left out.
+
+`ROUNDDIAG_MORE=10000` tries as many values that are added.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
 
 import rounddiag as rd
 from rounddiag.batch.content import MARKS
+from rounddiag.errors import BatchError
 
 DATA = Path(__file__).parents[1] / "data"
 PNG = base64.b64decode(
@@ -773,5 +783,152 @@ def test_outcomes_have_one_name_in_all_formats(tmp_path: Path) -> None:
 OUTCOME_OF_ROUNDS = ("status", "seconds", "num_generated")
 
 
-def test_there_are_thirty_files() -> None:
-    assert len(ROWS) + len(FILES) + 2 >= 30
+# What a value that is added must leave behind; a picture by its size.
+WORD, NUMBER, SIZE = "kettle7", 918273, (3, 5)
+ADDED: dict[str, Callable[[], object]] = {
+    "text": lambda: WORD,
+    "whole number": lambda: NUMBER,
+    "whole number of numpy": lambda: np.int64(NUMBER),
+    "decimal": lambda: Decimal(NUMBER),
+    "float": lambda: NUMBER / 4,
+    "flag": lambda: np.bool_(1),
+    "NaN": lambda: float("nan"),
+    "list": lambda: [WORD, 5],
+    "array": lambda: np.arange(2_000) + NUMBER - 1_000,
+    "object": lambda: {"inner7": {"deep7": WORD}},
+    "bytes": WORD.encode,
+    "picture": lambda: Image.new("RGB", SIZE),
+    "nothing": lambda: None,
+}
+STEP = {
+    "task": {"name": "mail"},
+    "messages": [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "Go."},
+                {"type": "image_url", "image_url": {"url": URL}},
+            ],
+        },
+        message(
+            {"type": "text", "text": "I go."},
+            tool_calls=[
+                {
+                    **CALL,
+                    "function": {
+                        "name": "click",
+                        "arguments": {"x": 1, "to": {"y": 2}},
+                    },
+                }
+            ],
+        ),
+        {"role": "tool", "tool_call_id": "c1", "content": "done"},
+    ],
+    "response": answer(
+        tool_calls=[{**CALL, "function": {"name": "wait", "arguments": {"n": 1}}}]
+    ),
+}
+IDS = {"info": {"a": 1}, "prompt_ids": [1, 2], "response": [4, 5]}
+TOKEN_ROW = {
+    "response_ids": [1, 2, 3],
+    "response_mask": [1, 0, 1],
+    "rollout_log_probs": [-1.0, 0.0, -1.0],
+    "old_log_probs": [-1.0, 0.0, -1.25],
+    "info": {"a": 1},
+}
+FROM_STEPS = {"steps of texts": STEP, "steps of ids": IDS}
+LAYOUTS: dict[str, list[dict[str, Any]]] = {
+    **{name: [row] for name, row in ROWS.items()},
+    **{
+        name: [{"trajectory": "t", "step": i, "reward": 1, **row} for i in range(2)]
+        for name, row in FROM_STEPS.items()
+    },
+    "rows of tokens": [TOKEN_ROW, TOKEN_ROW],
+}
+OURS = ("row", "num_rows", "content", "status", "id", "reward", "is_rewritten")
+# A message, block or call has one of these; plain marks of it say how it is read.
+OF_MESSAGES = {
+    *("type", "role", "content", "function", "tool_call_id", "toolUseId", "call_id"),
+    *("function_name", "toolName", "toolCallId", "args"),
+}
+
+
+def objects(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where the objects of a value are."""
+    if isinstance(value, dict):
+        yield path
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, part in pairs:
+            yield from objects(part, (*path, name))
+
+
+PLACES = [(name, path) for name, rows in LAYOUTS.items() for path in objects(rows)]
+
+
+def is_somewhere(batch: rd.Batch, path: tuple[Any, ...], name: str, kind: str) -> bool:
+    """Return whether a value that was added is shown, a column, or named."""
+    columns = {**batch.sample_columns, **batch.round_columns, **batch.token_columns}
+    named = {str(entry).split(".")[-1] for entry in batch.meta.get("left_out", [])}
+    if named & {*filter(lambda part: isinstance(part, str), path), name}:
+        return True
+    if kind == "object" and named & {"inner7", "deep7"}:
+        return True
+    shots = [shot for row in batch.images or () for shot in row]
+    if kind == "picture" and any(shot.size == SIZE for shot in shots):
+        return True
+    lists = [np.asarray(column).tolist() for column in columns.values()]
+    shown = shown_in(batch) + json.dumps(lists, default=lambda v: v.tolist())
+    if name not in OURS:
+        return name in shown or any(name in column for column in columns)
+    sign = {"decimal": str(NUMBER), "float": str(NUMBER / 4)}.get(kind, str(NUMBER))
+    return WORD in shown or sign in shown
+
+
+@settings(
+    max_examples=int(os.environ.get("ROUNDDIAG_MORE", 6 * settings().max_examples))
+)
+@given(
+    st.sampled_from(PLACES),
+    st.sampled_from([*OURS, "added7"]),
+    st.sampled_from([*ADDED]),
+    st.integers(0, 19).map(lambda number: number == 7),
+)
+def test_a_value_that_is_added_anywhere_is_somewhere(
+    tmp_path_factory: pytest.TempPathFactory,
+    place: tuple[str, tuple[Any, ...]],
+    name: str,
+    kind: str,
+    is_reported: bool,
+) -> None:
+    layout, path = place
+    tree = deepcopy(LAYOUTS[layout])
+    at: Any = tree
+    for part in path:
+        at = at[part]
+    is_mark = name in MARKS and isinstance(
+        ADDED[kind](), str | int | np.integer | Decimal
+    )
+    hides = kind in {"flag", "NaN"} and name in OURS  # no value that can be found
+    if name in at or hides or (is_mark and OF_MESSAGES & at.keys()):
+        return
+    at[name] = ADDED[kind]()
+    try:
+        batch = rd.Batch.from_steps(tree) if layout in FROM_STEPS else rd.load(tree)
+    except BatchError:  # a reward that is no number is refused
+        if name == "reward":
+            return
+        raise
+    if kind == "nothing":
+        return
+    where = path, name, kind
+    assert is_somewhere(batch, *where)
+    row = path[0] if layout == "rows of tokens" else 0
+    assert is_somewhere(batch[[row]], *where)
+    file = tmp_path_factory.getbasetemp() / "added.parquet"
+    rd.save(batch, file)
+    assert is_somewhere(rd.load(file), *where)
+    if is_reported:
+        rd.report(batch, file.with_suffix(".html"))
+    rd.save(batch, file, redact=True)
+    assert WORD.encode() not in file.read_bytes()
