@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 import rounddiag as rd
@@ -114,7 +116,11 @@ def test_messages_are_found_and_the_lines_open_them(
 
 
 PICTURE = Image.new("RGB", (8, 6), "red")
-STEP = {"index": 0, "image": "a.png", "value": {"thought": "Up.", "code": "click(1)"}}
+STEP: dict[str, Any] = {
+    "index": 0,
+    "image": "a.png",
+    "value": {"thought": "Up.", "code": "click(1)"},
+}
 OPERATION = {"uid": "u", "html": "<p>", "operation": {"op": "CLICK", "value": ""}}
 
 
@@ -210,6 +216,43 @@ def test_steps_of_which_no_field_is_the_model_s_print_no_lines() -> None:
     message = refused([{"points": [{"x": 1, "y": 2}] * 3}])
     assert "3 steps of x, y in `points`" in message
     assert code_in(message) == ""
+
+
+NAMES = st.text("bcfgjkmnpqvwxz", min_size=3, max_size=5)
+VALUES = st.none() | st.integers(0, 9) | NAMES | st.lists(NAMES, max_size=2)
+SHOWN = st.sampled_from([url(), [url()], {"url": url()}])
+
+
+@given(data=st.data())
+def test_the_lines_keep_the_rounds_and_the_pictures_of_any_layout(
+    data: st.DataObject,
+) -> None:
+    """Steps or events under random names, at a random place."""
+    is_events = data.draw(st.booleans())
+    wrote = data.draw(st.sampled_from(["action", "response", "model_output"]))
+    kinds = data.draw(
+        st.sampled_from([("user_message", "assistant"), ("env", "agent")])
+    )
+    seen = data.draw(st.lists(st.none() | SHOWN, min_size=1, max_size=4))
+    items: list[dict[str, Any]] = []
+    for shown in seen:
+        read: dict[str, Any] = data.draw(st.dictionaries(NAMES, VALUES, max_size=2))
+        if shown is not None:
+            read["shown"] = shown
+        if is_events:
+            items += [{"kind": kinds[0], **read}, {"kind": kinds[1], "said": "a"}]
+        else:
+            said: Any = data.draw(NAMES | st.just({"x": 1}))
+            items.append({**read, wrote: said})
+    root: Any = items
+    for name in data.draw(st.lists(NAMES, min_size=1, max_size=3)):
+        root = {name: root}
+
+    batch = opened(code_in(refused([root])), [root])
+
+    assert batch.num_rounds == len(seen)
+    num_pictures = sum(shown is not None for shown in seen)
+    assert sum(map(len, batch.images or ())) == num_pictures
 
 
 def event(kind: str, source: str, **more: Any) -> dict[str, Any]:

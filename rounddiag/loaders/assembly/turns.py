@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -242,8 +243,8 @@ def new_messages(
     return [prompt[index] for index in new], is_rewritten
 
 
-def said_key(message: Fields) -> str:
-    """Return what a message says; its other fields depend on the call.
+def said_key(message: Fields) -> bytes:
+    """Return a hash of what a message says; its other fields depend on the call.
 
     Its thoughts are left out of later prompts.
     """
@@ -253,7 +254,8 @@ def said_key(message: Fields) -> str:
         for piece in said.pieces
         if piece.kind != "thought"
     ]
-    return as_json([said.role, pieces])
+    text = as_json([said.role, pieces])
+    return blake2b(text.encode(errors="replace"), digest_size=16).digest()
 
 
 def call_of(

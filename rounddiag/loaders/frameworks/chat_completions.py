@@ -36,7 +36,7 @@ def read_calls(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
     the rest one of rounds.
     """
     trajectories: list[list[tuple[_Call, _Call]]] = []
-    ends: dict[tuple[str, ...], list[tuple[_Call, _Call]]] = {}
+    ends: dict[tuple[bytes, ...], list[tuple[_Call, _Call]]] = {}
     for record in records_in(root):
         asked, answer = (object_in(record.get(n)) for n in ("request", "response"))
         given = {**record, **asked}
