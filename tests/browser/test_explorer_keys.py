@@ -220,3 +220,23 @@ def test_a_menu_gives_the_focus_back(explored: Explored, tokens: pd.DataFrame) -
     menu.dispatch_event("change")
     explored.page.keyboard.press("j")
     is_in(explored, tokens, rows[rows.index(35) + 1], 4)
+
+
+@pytest.mark.parametrize(
+    "control", ["input[type=range]", "select", "input[type=checkbox]", "button"]
+)
+def test_a_control_with_the_focus_suppresses_shortcuts_itself(
+    explored: Explored, control: str
+) -> None:
+    """Notebook 7 hears keys before the explorer, and asks this element alone."""
+    marked = explored.page.evaluate(
+        """selector => {
+          for (const control of document.querySelectorAll(`.rdx ${selector}`)) {
+            control.focus();
+            if (document.activeElement === control)
+              return control.getAttribute("data-lm-suppress-shortcuts");
+          }
+        }""",
+        control,
+    )
+    assert marked == "true"

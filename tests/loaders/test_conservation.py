@@ -836,7 +836,7 @@ TOKEN_ROW = {
     "old_log_probs": [-1.0, 0.0, -1.25],
     "info": {"a": 1},
 }
-FROM_STEPS = {"steps of texts": STEP, "steps of ids": IDS}
+FROM_STEPS: dict[str, dict[str, Any]] = {"steps of texts": STEP, "steps of ids": IDS}
 LAYOUTS: dict[str, list[dict[str, Any]]] = {
     **{name: [row] for name, row in ROWS.items()},
     **{
@@ -870,7 +870,8 @@ def is_somewhere(batch: rd.Batch, path: tuple[Any, ...], name: str, kind: str) -
     """Return whether a value that was added is shown, a column, or named."""
     columns = {**batch.sample_columns, **batch.round_columns, **batch.token_columns}
     named = {str(entry).split(".")[-1] for entry in batch.meta.get("left_out", [])}
-    if named & {*filter(lambda part: isinstance(part, str), path), name}:
+    plural = {"rewards"} if name == "reward" else set()  # as it is called here
+    if named & {*filter(lambda part: isinstance(part, str), path), name, *plural}:
         return True
     if kind == "object" and named & {"inner7", "deep7"}:
         return True

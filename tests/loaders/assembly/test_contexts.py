@@ -375,7 +375,7 @@ def _part(rows: Batch, row: int) -> slice:
     return slice(begin, begin + int(rows.lengths[row]))
 
 
-def forged(batch: Batch, **changes: object) -> Batch:
+def forged(batch: Batch, **changes: Any) -> Batch:
     """Return a batch whose rewritten contexts have other starts or ranges."""
     assert batch.contexts is not None
     return replace(batch, contexts=replace(batch.contexts, **changes))
