@@ -73,7 +73,7 @@ def read_calls(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
         transcript.columns = transcript.plain({n: first.get(n) for n in shared})
         for facts, call in calls:
             call |= {n: v for n, v in facts.items() if n not in shared}
-            if isinstance(reward := facts.get("reward"), int | float):
+            if is_real(reward := facts.get("reward")):
                 transcript.columns["rewards"] = reward  # the last of its calls
         add_calls(transcript, [call for _, call in calls])
         yield transcript
