@@ -14,8 +14,9 @@ from rounddiag.findings.conditions import VERSIONS, explains, same_partition
 from rounddiag.findings.detectors.bias import undo_bias
 from rounddiag.findings.detectors.failed_checks import failed_checks
 from rounddiag.findings.families import list_candidates
-from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.finding import Evidence
 from rounddiag.findings.level import MIN_SAMPLES, Level
+from rounddiag.findings.measure import Measure
 from rounddiag.findings.onset import find_onset
 from rounddiag.findings.place import find_places
 from rounddiag.findings.reference import DENSE

@@ -364,7 +364,9 @@ class _Search:
         if trial.conjunction.hits < MIN_HITS or is_nearly_all:
             return None
         size, usual = usual_size(view, outside)
-        ratio, low, high = _ratio(size[tokens], usual[tokens], clusters(view)[tokens])
+        ratio, low, high = measure_ratio(
+            size[tokens], usual[tokens], clusters(view)[tokens]
+        )
         excess = float((size[tokens] - usual[tokens]).sum())
         whole = max(float((size - usual)[self.searched].sum()), excess)
         over = trial.counts.over & tokens
@@ -448,7 +450,9 @@ def _as_whole_groups(view: View, place: Place) -> Condition | None:
     return Condition(GROUPS, "=", Named(len(groups), text), text)
 
 
-def _ratio(size: Array, usual: Array, cluster: Array) -> tuple[float, float, float]:
+def measure_ratio(
+    size: Array, usual: Array, cluster: Array
+) -> tuple[float, float, float]:
     """Return the ratio of |diff| to the usual, with its interval over clusters."""
     ratio = float(size.sum() / usual.sum())
     rest = np.bincount(cluster, weights=size - ratio * usual)
