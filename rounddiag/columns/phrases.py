@@ -109,6 +109,8 @@ def _ends(which: str) -> Callable[[str, object, str], str]:
 def _images(relation: str, value: object, text: str) -> str:
     if relation == ">=" and value == 1:
         return "after the first image"
+    if relation == "<=" and value == 0:
+        return "without an image in context"
     return f"with {text} or {_more(relation)} images in context"
 
 

@@ -72,6 +72,15 @@ CAUSES: dict[str, Cause] = {
         test="Record the request id of each row.",
         hypotheses=("swapped_rows",),
     ),
+    "another_token": Cause(
+        meaning="log-probs of the likeliest token in place of the sampled one",
+        test="Look the sampled ids up in the engine's log-probs of each place.",
+    ),
+    "copied_log_probs": Cause(
+        meaning="log-probs that are copies of those of other tokens, such as another"
+        " request's",
+        test="Compare the offsets of each request in the engine's flat log-probs.",
+    ),
     "constant_bias": Cause(
         meaning="a constant added to log-probs",
         test="Look for a normaliser that one engine leaves out.",

@@ -22,6 +22,7 @@ from rounddiag.findings.place import find_places
 from rounddiag.findings.reference import DENSE
 from rounddiag.findings.registry import DETECTORS
 from rounddiag.findings.sample_sets import GROUPS, LISTS
+from rounddiag.findings.some_rows import settings_of_sets
 from rounddiag.findings.two_kinds import TwoKinds, find_two_kinds, split_units
 from rounddiag.wording import join_names, pluralize
 
@@ -207,6 +208,8 @@ def _best(
         and not (only_facts and detector.kind != "fact")
         for evidence in detector.evidence(view)
     ]
+    if formulas and not shown:
+        shown = [("reversal", evidence) for evidence in settings_of_sets(view)]
 
     def size(pair: tuple[Shown, Evidence]) -> tuple[bool, float]:
         return not pair[1].adds_mismatch, float(view.abs_diff[pair[1].tokens].sum())

@@ -169,7 +169,7 @@ class Spot:
             kinds.add("later" if is_turn else "within")
         elif "own" in scopes:
             kinds.add("own")
-        elif scopes & _OF_SAMPLES and not kinds & {"pack"}:
+        elif scopes & _OF_SAMPLES and not kinds & {"pack", "early"}:
             kinds.add("block" if "block" in scopes else "samples")
         if len(scopes) == 1:
             kinds |= scopes & {"first", "last", "special"}

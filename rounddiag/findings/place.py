@@ -260,8 +260,7 @@ class _Search:
     def of(cls, view: View) -> _Search:
         """Take all columns of a view, and sets that its data choose."""
         excesses = find_excesses(view)
-        columns = columns_of_tokens(view)
-        columns += odd_id_columns(view, excesses)
+        columns = [*columns_of_tokens(view), *odd_id_columns(view, excesses)]
         columns += columns_of_sets(view, excesses, view.bin, columns)
         cells = Cells.from_columns(columns, view, clusters(view))
         return cls(view, cells, excesses, np.ones(len(view), dtype=bool))

@@ -126,9 +126,8 @@ def _conditions(where: Mapping[str, Any]) -> list[str]:
             conditions[-1] += f" (95 % interval: {onset.interval})"
     elif where.get("images_from") is not None:
         conditions.append("after the first image")
-    if "column" in where and "value" in where:
-        name = str(where["column"]).replace("_", " ")
-        conditions.append(f"{name} {where['value']}")
+    if "condition" in where:
+        conditions.append(str(where["condition"]))
     return conditions
 
 

@@ -308,7 +308,7 @@ def test_a_confident_disagreement_is_a_bug_in_a_stated_dense_model(
         "unknown",
         severity,
     )
-    # Two tokens are no weights; a router of experts can make them, unless there is none.
+    # Two tokens are no weights. A router of experts can make them, if there is one.
     causes = [*map(str, finding.candidates)]
     assert ("moe_routing" in causes) == (kind != "dense")
     assert {"retokenised"} <= {*causes} <= {*CAUSES} - {"stale_weights"}
