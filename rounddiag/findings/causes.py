@@ -44,7 +44,7 @@ class Cause:
 
 # Causes that begin with the first token of a sample, or that spare it; that touch only
 # some rounds or samples; that touch all tokens of a sample; and that rounding makes.
-_FROM_START = frozenset({"later", "within"})
+_FROM_START = frozenset({"later", "within", "position"})
 _LATER = frozenset({"all", "early", "content"})
 _OF_SOME = frozenset({"all", "content"})
 _OF_ALL = frozenset({"early"})

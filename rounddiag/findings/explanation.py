@@ -305,11 +305,13 @@ def _describe_where(
     onset = find_onset(view, place)
     if onset is None:
         return place.tokens, where
+    onset_only = {"rounds_from": onset.round, "onset": onset}
+    if not place.is_of_rounds:
+        return place.tokens, where | onset_only
     rounds = split_units(view, "round", view.round)
     if rounds is not None and rounds.has_gaps:
         return rounds.tokens, {**where, "fact": rounds.text}
-    where |= {"rounds_from": onset.round, "onset": onset}
-    return view.round >= onset.round, where
+    return view.round >= onset.round, where | onset_only
 
 
 def _measures(view: View, place: Place, tokens: Array) -> tuple[Measure, ...]:

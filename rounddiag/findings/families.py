@@ -58,7 +58,7 @@ _SCOPES = {
     "images_seen": "later",
     "decoding_step": "within",
     "since_image": "within",
-    "context_length": "within",
+    "context_length": "position",
     OWN_START: "own",
     "role": "content",
     "token_id": "content",
@@ -90,7 +90,7 @@ _FACTS = (
 )
 _NOT_OF_FACTS = {
     "numerics": _OF_SAMPLES | {"early", "first"},
-    "weights": frozenset({"later", "within", "first", "last"}),
+    "weights": frozenset({"later", "within", "position", "first", "last"}),
 }
 # Roles of the tokens of actions.
 _ACTION = frozenset({"action", "coordinates", "argument", "typed text", "syntax"})
@@ -109,10 +109,10 @@ class Spot:
     tokens, rest: bool arrays. The place, and the tokens that are in no place.
     scopes: What its conditions are about; empty where no place was found. Samples: of
         one `worker` or weight `version`, with a `cached` prefix, of a `pack`, a `block`
-        (a run of rows, every n-th, whole groups), other `samples`; from a round on
-        (`later`), from a token on (`within`), from a token of their `own` on, or up to
-        a round (`early`); the `first` or `last` tokens of rounds; some `content`, such
-        as `special` tokens.
+        (a run of rows, every n-th, whole groups), other `samples`. Tokens: from a round
+        on (`later`), from a token on (`within`), from a `position` in the context on,
+        from a token of their `own` on, or up to a round (`early`); the `first` or
+        `last` tokens of rounds; some `content`, such as `special` tokens.
     names: The columns of its conditions.
     columns: The column that a place follows, or its samples have in common, by whether
         that is of a worker, version, cache or pack.
@@ -167,6 +167,8 @@ class Spot:
         if scopes & {"later", "within"}:
             is_turn = "later" in scopes or self.view.round.any()
             kinds.add("later" if is_turn else "within")
+        elif "position" in scopes:
+            kinds.add("position")
         elif "own" in scopes:
             kinds.add("own")
         elif scopes & _OF_SAMPLES and not kinds & {"pack", "early"}:
@@ -480,7 +482,7 @@ TABLE: dict[str, dict[str, Callable[[Spot], Clue | None]]] = {
     },
     "numerics": {
         **dict.fromkeys(("all", "early", "later", "samples", "content"), _lean),
-        "within": _numerics_inside,
+        **dict.fromkeys(("within", "position"), _numerics_inside),
         "own": _say_contrast,
         "few": _count_few,
     },
@@ -490,7 +492,7 @@ TABLE: dict[str, dict[str, Callable[[Spot], Clue | None]]] = {
         "early": _images_again,
         "all": _start_after_images,
         "content": _count_images,
-        "later": _count_context,
+        **dict.fromkeys(("later", "position"), _count_context),
         "block": _count_images,
         "samples": _count_images,
     },
@@ -498,8 +500,7 @@ TABLE: dict[str, dict[str, Callable[[Spot], Clue | None]]] = {
         "pack": _say_contrast,
         "early": _start_differs,
         "all": _start_after_images,
-        "later": _find_context,
-        "within": _find_context,
+        **dict.fromkeys(("later", "within", "position"), _find_context),
         "samples": _count_samples,
     },
     "ids": {
@@ -507,7 +508,7 @@ TABLE: dict[str, dict[str, Callable[[Spot], Clue | None]]] = {
         "all": _start_after_prompt,
         "few": _count_few,
         "content": _say_contrast,
-        "later": _count_written,
+        **dict.fromkeys(("later", "position"), _count_written),
         "within": _not_equal_before,
         "own": _say_contrast,
         "block": lambda spot: None if _count_images(spot) else _count_samples(spot),
@@ -609,7 +610,7 @@ def _scope(condition: Condition) -> str:
     """Return what a condition is about."""
     name = condition.column
     scope = _SCOPES.get(name)
-    if scope in ("later", "within"):
+    if scope in ("later", "within", "position"):
         is_first = condition.value in (0, False) and scope == "later"
         return "early" if condition.relation == "<=" or is_first else scope
     words = (scope for scope, word in _COLUMNS if word.search(name))
