@@ -48,6 +48,7 @@ def condition_value(value: object) -> str:
 _ROLES = {
     "coordinates": "coordinates",
     "typed text": "typed text",
+    "other arguments": "other arguments of actions",
     "thought": "thoughts",
     "action": "names of actions",
     "syntax": "syntax of actions",

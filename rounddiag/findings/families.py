@@ -93,7 +93,9 @@ _NOT_OF_FACTS = {
     "weights": frozenset({"later", "within", "position", "first", "last"}),
 }
 # Roles of the tokens of actions.
-_ACTION = frozenset({"action", "coordinates", "argument", "typed text", "syntax"})
+_ACTION = frozenset(
+    {"action", "coordinates", "typed text", "other arguments", "syntax"}
+)
 _OFF = frozenset({"", "0", "none", "null", "false", "off", "no", "disabled"})
 
 # What was measured, as a clause, and its numbers.
