@@ -215,7 +215,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     line shows whether they do: if it rises as the points do, the rise comes from which
     samples are left; if it stays level, the rise is real. A round is marked only
     where the verdict has an onset: the batch differs from there on. To find it takes
-    0.3 to 2 s for 300,000 tokens, once for a batch. A hollow point has fewer than 10
+    0.3 to 2 s for 300,000 tokens, once for a batch. A hollow point has fewer than 5
     samples, and is never marked. Of more than 2,000 rounds, evenly spaced ones and the
     onset are drawn.
 

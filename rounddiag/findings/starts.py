@@ -62,8 +62,7 @@ def find_start(view: View, base: Array) -> Start | None:
     first, of_rounds, num_rounds = splits.pop("round")
     column, (at, gain, num) = max(splits.items(), key=lambda split: split[1][1])
     if gain - of_rounds - np.log(num / num_rounds) <= SUPPORT:
-        at, gain, _ = splits.get("context_length", (0, -np.inf, 0))
-        return Start("round", first, at if gain >= of_rounds - SUPPORT else None)
+        return Start("round", first, _find_tied(columns, base, splits, first))
     inside, late = columns[column][base] >= at, view.round[base] >= first
     middle = (size[inside & late].mean() + size[~inside & ~late].mean()) / 2
     sides = ((late & ~inside, -1), (inside & ~late, 1))
@@ -71,6 +70,20 @@ def find_start(view: View, base: Array) -> Start | None:
         sign * (size[part].mean() - middle) > 0 for part, sign in sides if part.any()
     )
     return Start(column, at) if is_sharp else None
+
+
+def _find_tied(
+    columns: dict[str, Array],
+    base: Array,
+    splits: dict[str, tuple[int, float, int]],
+    first: int,
+) -> int | None:
+    """Return the position in the context that parts tokens as a round does."""
+    if "context_length" not in splits:
+        return None
+    at = splits["context_length"][0]
+    late = columns["context_length"][base] >= at
+    return at if (late == (columns["round"][base] >= first)).all() else None
 
 
 def _split(values: Array, size: Array) -> tuple[int, float, int]:
