@@ -49,7 +49,7 @@ from rounddiag.findings.slices import (
 from rounddiag.findings.starts import (
     SUPPORT,
     Start,
-    context_position,
+    columns_of_starts,
     find_start,
     first_rounds,
 )
@@ -439,19 +439,15 @@ class _Search:
                 return place
             if start is not None:
                 place = replace(place, context_start=start.tied)
-            latest = latest if start is None else (latest or start.value)
+            latest = latest or (0 if start is None else start.value)
             size, usual = usual_size(view, self.searched & ~place.tokens)
-            sums = (
+            total, expected = (
                 np.bincount(view.round, values * place.base) for values in (size, usual)
             )
-            start = Start("round", int(first_rounds(*sums, latest)[0]))
+            first = int(first_rounds(total, expected, latest)[0])
+            start = Start("round", first)
             place = replace(place, latest=latest)
-        values = {
-            "round": view.round,
-            "decoding_step": view.num_before,
-            "context_length": context_position(view),
-        }[start.column]
-        tokens = place.base & (values >= start.value)
+        tokens = place.base & (columns_of_starts(view)[start.column] >= start.value)
         text = phrase(start.column, ">=", start.value)
         others = (c for c in place.conditions if c.column not in _LENGTHS)
         conditions = (*others, Condition(start.column, ">=", start.value, text))

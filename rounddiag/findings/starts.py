@@ -38,10 +38,16 @@ class Start:
     tied: int | None = None
 
 
-def context_position(view: View) -> Array | None:
-    """Return the position of each token in its context; None without the prompts."""
+def columns_of_starts(view: View) -> dict[str, Array]:
+    """Return what a place may begin at, of each token.
+
+    The position in the context is known with the prompts only.
+    """
+    columns = {"round": view.round, "decoding_step": view.num_before}
     lengths = view.facts.prompt_length
-    return None if lengths is None else view.position + lengths[view.sample]
+    if lengths is not None:
+        columns["context_length"] = view.position + lengths[view.sample]
+    return columns
 
 
 def find_start(view: View, base: Array) -> Start | None:
@@ -55,9 +61,7 @@ def find_start(view: View, base: Array) -> Start | None:
         return None
     size = np.log(view.abs_diff + ROUNDING)
     size = (size - view.of_equally_likely(size))[base]
-    position = context_position(view)
-    columns = {"round": view.round, "decoding_step": view.num_before}
-    columns |= {} if position is None else {"context_length": position}
+    columns = columns_of_starts(view)
     splits = {name: _split(values[base], size) for name, values in columns.items()}
     first, of_rounds, num_rounds = splits.pop("round")
     column, (at, gain, num) = max(splits.items(), key=lambda split: split[1][1])
