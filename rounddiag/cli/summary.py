@@ -104,7 +104,7 @@ def describe(batch: Batch) -> str:
         return _describe_one_engine(batch, diagnosis)
     summary = round_summary(batch)
     num_nonfinite = int(summary["num_nonfinite"].sum())
-    place = _onset(diagnosis) or _worst(summary)
+    place = _onset(diagnosis) or _worst(summary, diagnosis)
     paragraphs = [
         describe_diagnosis(diagnosis),
         describe_failed_checks(checks),
@@ -171,10 +171,13 @@ def _onset(diagnosis: Diagnosis) -> str:
     )
 
 
-def _worst(summary: pd.DataFrame) -> str:
+def _worst(summary: pd.DataFrame, diagnosis: Diagnosis) -> str:
+    """Name the worst round, if something differs: one of sound rounds is the worst."""
     worst = worst_round(summary)
     if worst is None:
         return "worst round: none; no generated token has a finite diff"
+    if not any(finding.is_bug for finding in diagnosis):
+        return ""
     interval = f"95 % interval {worst['ci_low']:.4g} to {worst['ci_high']:.4g}"
     if isnan(worst["ci_low"]):
         interval = "too few independent samples for an interval"

@@ -48,6 +48,7 @@ def condition_value(value: object) -> str:
 _ROLES = {
     "coordinates": "coordinates",
     "typed text": "typed text",
+    "other arguments": "other arguments of actions",
     "thought": "thoughts",
     "action": "names of actions",
     "syntax": "syntax of actions",
@@ -109,6 +110,8 @@ def _ends(which: str) -> Callable[[str, object, str], str]:
 def _images(relation: str, value: object, text: str) -> str:
     if relation == ">=" and value == 1:
         return "after the first image"
+    if relation == "<=" and value == 0:
+        return "without an image in context"
     return f"with {text} or {_more(relation)} images in context"
 
 

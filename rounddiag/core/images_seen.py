@@ -1,8 +1,9 @@
-"""How many images a sample had been shown before a token, as far as a batch tells."""
+"""The images before a token, and the last one before a round: as a batch tells them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -11,11 +12,14 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns import ColumnSource, register_column
 from rounddiag.core.columns import to_numpy
+from rounddiag.errors import RounddiagError
 from rounddiag.vision import Screenshot
 
 # A run of so many equal ids in observations is an image, if there are so many runs.
 _IMAGE_RUN, _MIN_IMAGES = 8, 4  # tokens; runs
 _MAX_SEARCHED = 4_000_000  # positions: longer batches are not searched
+# Columns of rounds, of the last picture in the context.
+PICTURE_COLUMNS = ("num_image_tokens", "image_width", "image_height")
 
 
 def images_before(batch: Batch, index: Array, position: Array) -> Array | None:
@@ -36,8 +40,12 @@ def images_before(batch: Batch, index: Array, position: Array) -> Array | None:
     shown = _positions(batch)
     if shown is None:
         return None
+    return _count_before(shown, to_numpy(batch.rounds.sample)[index], position)
+
+
+def _count_before(shown: list[Array], sample: Array, position: Array) -> Array:
+    """Return how many of the places of a sample, sorted, are before each position."""
     # Positions of all samples in one sorted array: those of a sample are `span` apart.
-    sample = to_numpy(batch.rounds.sample)[index]
     low = min(int(each.min(initial=0)) for each in (position, *shown))
     span = max(int(each.max(initial=0)) for each in (position, *shown)) - low + 1
     parts = [each - low + i * span for i, each in enumerate(shown)]
@@ -56,7 +64,8 @@ def _positions(batch: Batch) -> list[Array] | None:
             stored = [np.sort(np.array(row, dtype=np.int64)) for row in rows]
     if stored is not None and all(map(len, stored)):
         return stored
-    runs = _image_runs(batch)
+    found = _image_runs(batch)
+    runs = None if found is None else [place for place, _ in found]
     if stored is None or runs is None:
         return runs if stored is None else stored
     return [own if len(own) else run for own, run in zip(stored, runs, strict=True)]
@@ -80,29 +89,106 @@ def _places(
     return [[place(i, shot) for shot in shots] for i, shots in enumerate(images)]
 
 
-def _image_runs(batch: Batch) -> list[Array] | None:
-    """Return the image tokens: runs of one id in observations."""
+def _image_runs(batch: Batch) -> list[tuple[Array, Array]] | None:
+    """Return where the image tokens of each sample begin, and how many they are.
+
+    Images are runs of one id in observations, and of that id in the prompt. A prompt
+    that is not known usually has one, which the first round sees.
+    """
     if batch.response_ids is None or batch.num_positions > _MAX_SEARCHED:
         return None
     ids, mask = to_numpy(batch.response_ids), to_numpy(batch.response_mask != 0)
     offsets = to_numpy(batch.offsets)
-    change = (np.diff(ids) != 0) | np.diff(mask)
-    is_first = np.r_[True, change][: len(ids)]
-    is_first[offsets[:-1][offsets[:-1] < len(ids)]] = True
-    begins = np.flatnonzero(is_first)
-    size = np.diff(np.r_[begins, len(ids)])
+    begins, size, row = _runs(ids, mask, offsets)
     ends = offsets[:-1] + to_numpy(batch.lengths)
-    row = np.searchsorted(offsets, begins, side="right") - 1
     inside = (size >= _IMAGE_RUN) & ~mask[begins]
     inside &= begins + size <= ends[row]  # not the padding at the end
     if inside.sum() < _MIN_IMAGES:
         return None
     known, counts = np.unique(ids[begins[inside]], return_counts=True)
-    inside &= ids[begins] == known[counts.argmax()]
-    places = begins[inside] - offsets[row[inside]]
-    parts = np.searchsorted(row[inside], np.arange(batch.num_samples + 1))
-    # The prompt usually has one too, which the first round sees.
-    return [np.r_[-1, places[a:b]] for a, b in pairwise(parts)]
+    image = known[counts.argmax()]
+    inside &= ids[begins] == image
+    row, size, place = row[inside], size[inside], (begins - offsets[row])[inside]
+    if batch.prompt_ids is None or batch.prompt_offsets is None:
+        every = np.arange(batch.num_samples)
+        row, size = np.r_[every, row], np.r_[np.full(len(every), np.nan), size]
+        place = np.r_[np.full(len(every), -1), place]
+    else:
+        ids, stops = to_numpy(batch.prompt_ids), to_numpy(batch.prompt_offsets)
+        begins, num, owner = _runs(ids, np.zeros(len(ids), dtype=bool), stops)
+        inside = (num >= _IMAGE_RUN) & (ids[begins] == image)
+        row, size = np.r_[owner[inside], row], np.r_[num[inside], size]
+        place = np.r_[(begins - stops[1:][owner])[inside], place]
+    order = np.argsort(row, kind="stable")
+    parts = np.searchsorted(row[order], np.arange(batch.num_samples + 1))
+    place, size = place[order], size[order]
+    return [(place[a:b], size[a:b]) for a, b in pairwise(parts)]
+
+
+def _runs(ids: Array, mask: Array, offsets: Array) -> tuple[Array, Array, Array]:
+    """Return where runs of one id and mask begin, their lengths, and their samples."""
+    change = (np.diff(ids) != 0) | np.diff(mask)
+    is_first = np.r_[True, change][: len(ids)]
+    is_first[offsets[:-1][offsets[:-1] < len(ids)]] = True
+    begins = np.flatnonzero(is_first)
+    size = np.diff(np.r_[begins, len(ids)])
+    return begins, size, np.searchsorted(offsets, begins, side="right") - 1
+
+
+def _last_tokens(batch: Batch) -> Array | None:
+    """Return the number of image tokens of the last picture before each round."""
+    runs = _image_runs(batch)
+    if runs is None:
+        return None
+    return _last_before(batch, [place for place, _ in runs], [size for _, size in runs])
+
+
+def _last_sizes(batch: Batch) -> Array | None:
+    """Return width and height of the last picture before each round, in pixels.
+
+    They are those of the picture that the model saw.
+    """
+    if batch.images is None or not any(batch.images):
+        return None
+    places = _places(batch, batch.images)
+    if any(place is None for row in places for place in row):
+        return None
+    shown, sizes = [], []
+    for row, shots in zip(places, batch.images, strict=True):
+        order = np.argsort(np.array(row, dtype=np.int64), kind="stable")
+        shown.append(np.array(row, dtype=np.int64)[order])
+        own = [_size(shots[k]) for k in order]
+        sizes.append(np.array(own, dtype=np.float64).reshape(-1, 2))
+    return _last_before(batch, shown, sizes)
+
+
+def _size(shot: Screenshot) -> tuple[float, float]:
+    try:
+        return shot.seen_size or shot.size
+    except (RounddiagError, OSError):  # one that cannot be read
+        return np.nan, np.nan
+
+
+def _last_before(batch: Batch, shown: list[Array], values: list[Array]) -> Array:
+    """Return the value of the last place before each round; NaN where there is none."""
+    sample = to_numpy(batch.rounds.sample)
+    start = to_numpy(batch.rounds.start) - to_numpy(batch.offsets)[sample]
+    count = _count_before(shown, sample, start)
+    first = np.cumsum([0, *map(len, shown)])[sample]
+    every = np.concatenate([*values, np.full_like(values[0][:0], np.nan)])
+    every = np.concatenate([every, np.full((1, *every.shape[1:]), np.nan)])
+    return every[np.where(count > 0, first + count - 1, -1)]
+
+
+def _picture_column(name: str, batch: Batch) -> ColumnSource | None:
+    """Read a value of the last picture before each round."""
+    if name == "num_image_tokens":
+        values = _last_tokens(batch)
+    else:
+        values = _last_sizes(batch)
+        if values is not None:
+            values = values[:, PICTURE_COLUMNS.index(name) - 1]
+    return None if values is None else lambda: values
 
 
 def _before_rounds(batch: Batch) -> ColumnSource | None:
@@ -113,3 +199,5 @@ def _before_rounds(batch: Batch) -> ColumnSource | None:
 
 
 register_column("num_images", "round", "number", _before_rounds)
+for _name in PICTURE_COLUMNS:
+    register_column(_name, "round", "number", partial(_picture_column, _name))

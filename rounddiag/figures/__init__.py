@@ -19,7 +19,7 @@ Ten rules that every picture follows:
 5. An axis says what is plotted, of which tokens, with its unit in brackets, and whether
    a difference has its sign or is absolute.
 6. A mean has its 95 % interval, over samples or their groups and never over tokens, and
-   the counts behind it. It is hollow where fewer than 10 are independent.
+   the counts behind it. It is hollow where fewer than 5 are independent.
 7. An axis of means begins at 0. It is logarithmic where values span powers of ten.
 8. What is compared has one axis and one range of colours, and the range is printed.
 9. Text has a contrast of 4.5 in both themes. Nothing overlaps or is cut off from 500 to

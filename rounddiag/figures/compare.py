@@ -132,7 +132,7 @@ def plot_compare(
     engine cuts). Trust a difference whose interval excludes zero. Where the batches are
     paired, samples are compared with themselves, which separates small faults from the
     choice of samples; the title says how many pairs there are. A hollow point has fewer
-    than 10 samples. The strip has one range of colours for both. A metric with a sign,
+    than 5 samples. The strip has one range of colours for both. A metric with a sign,
     such as `diff`, has a linear axis: noise lies on both sides of zero, another
     temperature or other weights on one.
 

@@ -54,7 +54,7 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
     below it name the cause, if it is known. The axis depends on its place. Over rounds,
     samples or positions, the points are mean |diff|, and a dotted line marks the round
     from which on the batch differs; in a healthy batch diamonds would be as low as
-    circles. Means of rounds and positions have intervals, hollow ones fewer than 10
+    circles. Means of rounds and positions have intervals, hollow ones fewer than 5
     independent samples, and bars count the samples and tokens of rounds, as in
     `plot_rounds`. Otherwise each point is a token: its diff over the log-prob of the
     sampling engine. A healthy batch is a narrow band around 0 that widens to the left.

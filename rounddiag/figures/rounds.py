@@ -213,7 +213,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     samples get that far, and they may differ from the others in all rounds. The dashed
     line shows whether they do: if it rises as the points do, the rise comes from which
     samples are left; if it stays level, the rise is real. A hollow point has fewer
-    than 10 samples, and is never marked. Of more than 2,000 rounds, evenly spaced ones
+    than 5 samples, and is never marked. Of more than 2,000 rounds, evenly spaced ones
     and the onset are drawn.
 
     Quantiles show what the mean consists of. If all bars rise together, every token is

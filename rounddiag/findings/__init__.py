@@ -34,8 +34,9 @@ from rounddiag.findings import detectors as detectors
 from rounddiag.findings.batch_diagnosis import diagnose, known_diagnosis
 from rounddiag.findings.causes import CAUSES, FAMILIES, Candidate, Cause
 from rounddiag.findings.diagnosis import Diagnosis
-from rounddiag.findings.finding import Evidence, Finding, Measure
+from rounddiag.findings.finding import Evidence, Finding
 from rounddiag.findings.level import Level
+from rounddiag.findings.measure import Measure
 from rounddiag.findings.onset import Onset
 from rounddiag.findings.place import places
 from rounddiag.findings.reference import REFERENCE, Range

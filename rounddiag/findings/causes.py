@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from rounddiag.findings.measure import Measure
+
 # In the order in which `rounddiag.prove` tests them.
 FAMILIES = {
     "ids": "ids and template",
@@ -29,6 +31,7 @@ class Cause:
     test: The record or the experiment that tests it.
     hypotheses: What `rounddiag.prove` tests it by; empty if it cannot.
     with_image: Whether it needs an image in the context.
+    not_at: Kinds of place that it does not make: see `families`.
     """
 
     meaning: str
@@ -36,7 +39,16 @@ class Cause:
     family: str = ""
     hypotheses: tuple[str, ...] = ()
     with_image: bool = False
+    not_at: frozenset[str] = frozenset()
 
+
+# Causes that begin with the first token of a sample, or that spare it; that touch only
+# some rounds or samples; that touch all tokens of a sample; and that rounding makes.
+_FROM_START = frozenset({"later", "within", "position"})
+_LATER = frozenset({"all", "early", "content"})
+_OF_SOME = frozenset({"all", "content"})
+_OF_ALL = frozenset({"early"})
+_ROUNDING = frozenset({"large"})
 
 CAUSES: dict[str, Cause] = {
     # From ids, masks and values: facts and reversals name them.
@@ -59,6 +71,15 @@ CAUSES: dict[str, Cause] = {
         meaning="log-probs of another row",
         test="Record the request id of each row.",
         hypotheses=("swapped_rows",),
+    ),
+    "another_token": Cause(
+        meaning="log-probs of the likeliest token in place of the sampled one",
+        test="Look the sampled ids up in the engine's log-probs of each place.",
+    ),
+    "copied_log_probs": Cause(
+        meaning="log-probs that are copies of those of other tokens, such as another"
+        " request's",
+        test="Compare the offsets of each request in the engine's flat log-probs.",
     ),
     "constant_bias": Cause(
         meaning="a constant added to log-probs",
@@ -191,6 +212,7 @@ CAUSES: dict[str, Cause] = {
         test="Record the images that each engine saw in each round.",
         hypotheses=("image_window",),
         with_image=True,
+        not_at=_LATER,
     ),
     "rewritten_history": Cause(
         family="context",
@@ -203,6 +225,7 @@ CAUSES: dict[str, Cause] = {
         meaning="observations that one engine does not attend to",
         test="Score one round with the tool results removed.",
         hypotheses=("context_masked",),
+        not_at=_LATER,
     ),
     "stale_cache": Cause(
         family="weights",
@@ -222,23 +245,27 @@ CAUSES: dict[str, Cause] = {
         meaning="rows of a pack that attend to each other",
         test="Record the pack of each row, or score rows 0 to 7 alone and packed.",
         hypotheses=("packing_leak",),
+        not_at=_FROM_START | _OF_SOME,
     ),
     "prompt_mismatch": Cause(
         family="ids",
         meaning="different prompts in the two engines",
         test="Compare the engine's prompt ids with the saved ones.",
         hypotheses=("prompt_mismatch",),
+        not_at=_FROM_START,
     ),
     "batch_shape": Cause(
         family="numerics",
         meaning="kernels that depend on the shape of the batch",
         test="Score one row alone and in its micro-batch.",
+        not_at=_ROUNDING,
     ),
     "low_precision": Cause(
         family="numerics",
         meaning="log-probs or logits in a short dtype",
         test="Score again with lm_head and log-softmax in float32.",
         hypotheses=("low_precision",),
+        not_at=_ROUNDING,
     ),
     "moe_routing": Cause(
         family="numerics",
@@ -256,6 +283,7 @@ CAUSES: dict[str, Cause] = {
         meaning="an adapter applied differently",
         test="Score with the adapter merged.",
         hypotheses=("lora_mismatch",),
+        not_at=_OF_ALL,
     ),
     # Weights.
     "stale_weights": Cause(
@@ -264,17 +292,20 @@ CAUSES: dict[str, Cause] = {
         test="Compare step 0 with a later step, or score with the checkpoint of each"
         " version.",
         hypotheses=("stale_weights",),
+        not_at=_OF_ALL,
     ),
     "mixed_weights": Cause(
         family="weights",
         meaning="weights that changed while samples were written",
         test="Compare tokens by weight version, recorded for each round or token.",
         hypotheses=("mixed_weights",),
+        not_at=_OF_SOME,
     ),
     "sync_broken": Cause(
         family="weights",
         meaning="weights that did not arrive",
         test="Record what is sent and received: `Recorder.weights_sent`.",
+        not_at=_OF_ALL,
     ),
     "newer_weights": Cause(
         meaning="newer weights in the sampler than in the trainer",
@@ -303,17 +334,22 @@ class Candidate(Cause):
     Attributes
     ----------
     cause: A name of `CAUSES`.
-    clue: What speaks for the family; empty for another reading of a reversal.
+    clue: What was measured that speaks for the family; empty for another reading of a
+        reversal.
+    evidence: The numbers of the clue, and of the place and the rest.
     """
 
     cause: str
     clue: str = ""
+    evidence: tuple[Measure, ...] = ()
 
     def __str__(self) -> str:
         return self.cause
 
     @classmethod
-    def of(cls, name: str, clue: str = "") -> Candidate:
+    def of(
+        cls, name: str, clue: str = "", evidence: tuple[Measure, ...] = ()
+    ) -> Candidate:
         """Return a cause as a candidate.
 
         Examples
@@ -321,7 +357,7 @@ class Candidate(Cause):
         >>> Candidate.of("position_ids").test
         'Save the position ids of both engines.'
         """
-        return cls(cause=name, clue=clue, **vars(CAUSES[name]))
+        return cls(cause=name, clue=clue, evidence=evidence, **vars(CAUSES[name]))
 
 
 def spread_families(names: Iterable[str]) -> list[str]:

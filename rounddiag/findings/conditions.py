@@ -14,6 +14,7 @@ from rounddiag.columns.phrases import Named, phrase
 from rounddiag.columns.predicates import Condition, Relation
 from rounddiag.core.columns import to_numpy, token_roles
 from rounddiag.core.groups import trajectory_columns
+from rounddiag.core.images_seen import PICTURE_COLUMNS
 from rounddiag.errors import RounddiagError
 from rounddiag.findings.view import View
 from rounddiag.schema.columns import ORIGINAL_SAMPLE
@@ -83,6 +84,12 @@ class ColumnOfTokens:
 
 def columns_of_tokens(view: View) -> list[ColumnOfTokens]:
     """Return every column of a view that can name a place, without the token ids."""
+    if "columns" not in view.memo:
+        view.memo["columns"] = _read_columns(view)
+    return view.memo["columns"]
+
+
+def _read_columns(view: View) -> list[ColumnOfTokens]:
     of_tokens = [column for column in _of_tokens(view) if len(column.values) > 1]
     columns = [*_of_samples(view), *_of_rounds(view), *of_tokens]
     versions = [column for column in columns if VERSIONS.search(column.name)]
@@ -187,9 +194,30 @@ def _of_rounds(view: View) -> Iterator[ColumnOfTokens]:
     for name, column in columns.rounds.items():
         if name not in columns.samples:
             yield from _encode(column, view.segment)
+    yield from _of_pictures(view)
     if view.has_images and view.images is not None:
         for images in _encode(Column.of("images_seen", "round", view.images)):
             yield replace(images, relations=(">=", "<="))
+
+
+def _of_pictures(view: View) -> Iterator[ColumnOfTokens]:
+    """Yield the columns of the last picture that the file has not; of two alike, one.
+
+    Sizes are read from the pictures, which may be in a file: not where all have as many
+    tokens.
+    """
+    columns, known = view.batch.columns, dict[str, list[ColumnOfTokens]]()
+    own = {*columns.extra_names}
+    for name in PICTURE_COLUMNS:
+        column = columns.made(name)
+        known[name] = [] if column is None else [*_encode(column, view.segment)]
+        if name == PICTURE_COLUMNS[0] and column is not None and not known[name]:
+            return
+    parts = [part for name, parts in known.items() for part in parts if name not in own]
+    for index, part in enumerate(parts):
+        others = (other.codes for other in parts[index + 1 :])
+        if not any(same_partition(part.codes, codes) for codes in others):
+            yield part
 
 
 def _of_tokens(view: View) -> Iterator[ColumnOfTokens]:

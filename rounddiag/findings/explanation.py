@@ -14,13 +14,15 @@ from rounddiag.findings.conditions import VERSIONS, explains, same_partition
 from rounddiag.findings.detectors.bias import undo_bias
 from rounddiag.findings.detectors.failed_checks import failed_checks
 from rounddiag.findings.families import list_candidates
-from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.finding import Evidence
 from rounddiag.findings.level import MIN_SAMPLES, Level
+from rounddiag.findings.measure import Measure
 from rounddiag.findings.onset import find_onset
 from rounddiag.findings.place import find_places
 from rounddiag.findings.reference import DENSE
 from rounddiag.findings.registry import DETECTORS
 from rounddiag.findings.sample_sets import GROUPS, LISTS
+from rounddiag.findings.some_rows import settings_of_sets
 from rounddiag.findings.two_kinds import TwoKinds, find_two_kinds, split_units
 from rounddiag.wording import join_names, pluralize
 
@@ -206,6 +208,8 @@ def _best(
         and not (only_facts and detector.kind != "fact")
         for evidence in detector.evidence(view)
     ]
+    if formulas and not shown:
+        shown = [("reversal", evidence) for evidence in settings_of_sets(view)]
 
     def size(pair: tuple[Shown, Evidence]) -> tuple[bool, float]:
         return not pair[1].adds_mismatch, float(view.abs_diff[pair[1].tokens].sum())
@@ -301,11 +305,13 @@ def _describe_where(
     onset = find_onset(view, place)
     if onset is None:
         return place.tokens, where
+    onset_only = {"rounds_from": onset.round, "onset": onset}
+    if not place.is_of_rounds:
+        return place.tokens, where | onset_only
     rounds = split_units(view, "round", view.round)
     if rounds is not None and rounds.has_gaps:
         return rounds.tokens, {**where, "fact": rounds.text}
-    where |= {"rounds_from": onset.round, "onset": onset}
-    return view.round >= onset.round, where
+    return view.round >= onset.round, where | onset_only
 
 
 def _measures(view: View, place: Place, tokens: Array) -> tuple[Measure, ...]:

@@ -1,30 +1,37 @@
-"""Families of causes: which of eight are possible at a place, each with its clue.
+"""The table of families of causes: where each is possible, and what is measured there.
 
-One batch cannot tell the causes of a family apart, and often not the families.
-A family is listed if something speaks for it, and struck by what the file refutes: no
-image, one round, equal log-probs before the place, a check that holds.
+One batch cannot tell the causes of a family apart, and often not the families. A family
+is possible at the kinds of place that its row names, and listed if what the row
+measures on the tokens of the place and on the rest speaks for it, with its numbers. It
+is struck by what the file refutes: a check that holds, no image, one round, a relation
+that the tokens of the place do not follow.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
+from typing import TypeAlias
 
 import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.columns.predicates import Condition
+from rounddiag.core.divergence import FACTOR_2
 from rounddiag.core.versions import Versions
-from rounddiag.findings.causes import CAUSES, FAMILIES, Candidate
+from rounddiag.findings.causes import CAUSES, FAMILIES, FORMULAS, Candidate
 from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS, read_roles
-from rounddiag.findings.detectors.penalty import differs_at_seen_ids
-from rounddiag.findings.detectors.temperature import follows_log_odds
-from rounddiag.findings.detectors.truncation import lacks_mass, missing_mass
+from rounddiag.findings.detectors.penalty import best_split
+from rounddiag.findings.detectors.temperature import follow_log_odds
+from rounddiag.findings.detectors.truncation import find_missing
 from rounddiag.findings.equal_tokens import MIN_UNSURE
-from rounddiag.findings.level import MIN_SAMPLES
-from rounddiag.findings.place import Place, find_places
+from rounddiag.findings.excess import EXCESS_FACTORS, find_excesses, usual_size
+from rounddiag.findings.level import MIN_SAMPLES, clustered_mean
+from rounddiag.findings.measure import Measure
+from rounddiag.findings.place import Place, clusters, find_places, measure_ratio
 from rounddiag.findings.sample_sets import (
     ALL_BUT_EVERY_NTH,
     BLOCK,
@@ -33,28 +40,25 @@ from rounddiag.findings.sample_sets import (
     OWN_START,
 )
 from rounddiag.findings.two_kinds import TwoKinds
-from rounddiag.findings.view import View
+from rounddiag.findings.view import ROUNDING, View
+from rounddiag.wording import percent, pluralize, with_minus
 
 MAX_FAMILIES = 3  # of a finding, a convention: more are not read
 # The most that rounding to bfloat16 changes a log-prob, in nats: half a step at a logit
 # of 32 to 64, for the token and for its normaliser.
-_ROUNDING = 0.25
-_ROUNDING_ONLY = frozenset({"low_precision", "batch_shape"})
-# Causes that spare the first tokens of a sample; that begin with the first one; that
-# touch all tokens of a sample; and that touch only some rounds or samples.
-_LATER = frozenset({"image_window", "context_masked"})
-_FROM_START = frozenset({"prompt_mismatch", "packing_leak"})
-_OF_ALL = frozenset({"stale_weights", "sync_broken", "lora_mismatch"})
-_OF_SOME = frozenset({"mixed_weights", "packing_leak"})
-
+_REACH = 0.25
+_LIKELY = np.log(0.9)  # rounding does not halve the probability of such a token
+_MOST = 0.5  # of the sum of |diff|: what has more carries it
+_SPARED = np.log(0.5)  # a part that differs less than half as much as others is spared
+_MIN_OF_PART = 30  # tokens: fewer have no level
 # What conditions on columns are about, by the names of the columns.
 _SCOPES = {
-    "round": "rounds",
-    "last_round": "rounds",
-    "images_seen": "rounds",
-    "decoding_step": "steps",
-    "since_image": "steps",
-    "context_length": "steps",
+    "round": "later",
+    "last_round": "later",
+    "images_seen": "later",
+    "decoding_step": "within",
+    "since_image": "within",
+    "context_length": "position",
     OWN_START: "own",
     "role": "content",
     "token_id": "content",
@@ -76,63 +80,55 @@ _COLUMNS = (
     ("worker", WORKERS),
 )
 _OF_SAMPLES = frozenset({"version", "pack", "cached", "worker", "block", "samples"})
-# Facts of a run, as "name: value", and what they speak for.
+# Families of a place that follows a column of a kind; weights of every other kind.
+_OF_RECORDS = {"worker": ("worker", "weights"), "pack": ("context", "positions")}
+# Facts of a run, as "name: value", what they speak for, and where they do not.
 _FACTS = (
     ("numerics", re.compile(r"kv_cache\w*: fp8"), "an FP8 KV cache"),
     ("numerics", re.compile(r"fp8|nvfp4|int8"), "weights of few bits"),
     ("weights", re.compile(r"lora|adapter"), "a LoRA"),
 )
+_NOT_OF_FACTS = {
+    "numerics": _OF_SAMPLES | {"early", "first"},
+    "weights": frozenset({"later", "within", "position", "first", "last"}),
+}
 # Roles of the tokens of actions.
-_ACTION = frozenset({"action", "coordinates", "typed text", "syntax"})
+_ACTION = frozenset(
+    {"action", "coordinates", "typed text", "other arguments", "syntax"}
+)
 _OFF = frozenset({"", "0", "none", "null", "false", "off", "no", "disabled"})
 
+# What was measured, as a clause, and its numbers.
+Clue: TypeAlias = "tuple[str, tuple[Measure, ...]]"
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Spot:
-    """Where a mismatch is, in the terms from which families follow.
+    """The tokens of a place, the rest, and what the place is about.
 
     Attributes
     ----------
-    scopes: Empty for all tokens, or where no place was found. Samples: of one `worker`
-        or weight `version`, with a `cached` prefix, of a `pack`, a `block` (a run of
-        rows, every n-th, whole groups), other `samples`; from a round (`rounds`), a
-        token (`steps`) or a token of their `own` on, or up to a round (`early`); the
-        `first` or `last` tokens of rounds; some `content`, such as `special` tokens.
-    columns: What the place follows, or its samples have in common, by whether that is a
-        worker, version, cache or pack.
-    is_everywhere: Whether the tokens outside differ more than is usual too.
-    is_part: Whether the place is a part of its rounds.
-    has_images: Whether images come before it; None if the file does not say.
-    always_images: Whether images come before each of its tokens.
-    num_rounds: The largest number of rounds of a sample.
-    mean_abs_diff: In nats, of uncertain tokens.
-    is_equal_before: Whether all tokens of its samples before it are bitwise equal.
-    misses_mass: Whether `a` gives the tokens of the batch less mass than it should.
-    facts: What the facts of the run speak for, by family.
-    impossible: Causes that a check, a relation or a record refutes.
+    tokens, rest: bool arrays. The place, and the tokens that are in no place.
+    scopes: What its conditions are about; empty where no place was found. Samples: of
+        one `worker` or weight `version`, with a `cached` prefix, of a `pack`, a `block`
+        (a run of rows, every n-th, whole groups), other `samples`. Tokens: from a round
+        on (`later`), from a token on (`within`), from a `position` in the context on,
+        from a token of their `own` on, or up to a round (`early`); the `first` or
+        `last` tokens of rounds; some `content`, such as `special` tokens.
+    names: The columns of its conditions.
+    columns: The column that a place follows, or its samples have in common, by whether
+        that is of a worker, version, cache or pack.
     """
 
+    view: View
+    tokens: Array
+    rest: Array
     scopes: frozenset[str]
+    names: frozenset[str]
     columns: Mapping[str, str]
-    is_everywhere: bool
-    is_part: bool
-    has_images: bool | None
-    always_images: bool
-    num_rounds: int
-    mean_abs_diff: float
-    is_equal_before: bool
-    misses_mass: bool
-    facts: Mapping[str, str]
-    impossible: frozenset[str]
 
     @classmethod
-    def of(
-        cls,
-        view: View,
-        tokens: Array,
-        place: Place | TwoKinds | None,
-        refuted: Collection[str],
-    ) -> Spot:
+    def of(cls, view: View, tokens: Array, place: Place | TwoKinds | None) -> Spot:
         """Read where a place is, or all tokens where none was found."""
         conditions = place.conditions if isinstance(place, Place) else ()
         scopes: frozenset[str] = frozenset()
@@ -140,50 +136,391 @@ class Spot:
             scopes = _scopes(conditions, _roles(view, place.over))
         elif isinstance(place, TwoKinds):
             scopes = _scopes_of_kinds(place)
-        others = ~np.logical_or.reduce([tokens, *(p.tokens for p in find_places(view))])
-        inside = view.uncertain & (tokens if place else True)
-        size = view.abs_diff[inside]
-        images = None if view.images is None else view.images[tokens]
-        is_known = images is not None and not np.isnan(images).any()
-        is_seen = images is not None and bool((images > 0).any())
-        parts = {"first_tokens", "last_tokens", "after_image"}
+        places = (other.tokens for other in find_places(view))
         return cls(
+            view=view,
+            tokens=tokens,
+            rest=~np.logical_or.reduce([tokens, *places]),
             scopes=scopes,
+            names=frozenset(condition.column for condition in conditions),
             columns={**_read_lags(view, tokens), **_columns(place)},
-            is_everywhere=_is_raised(view, others),
-            is_part=any(c.column in parts for c in conditions),
-            has_images=is_seen if is_known or is_seen else None,
-            always_images=images is not None and bool((images > 0).all()),
-            num_rounds=int(view.round.max(initial=0)) + 1,
-            mean_abs_diff=float(size.mean()) if len(size) else 0.0,
-            is_equal_before=_is_equal_before(view, tokens),
-            misses_mass=missing_mass(view) is not None,
-            facts=_read_facts(view),
-            impossible=frozenset({*refuted, *_refuted(view)}),
         )
 
+    @cached_property
+    def rows(self) -> View:
+        """The tokens of the place as a view of their own."""
+        return self.view.keep(self.tokens)
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of place that it is: keys of the rows of `TABLE`."""
+        scopes, size = self.scopes, set() if self.is_small else {"large"}
+        if scopes & {"worker", "version"}:
+            return (scopes & _OF_SAMPLES) | size  # inputs follow samples, not these
+        kinds = ({*self.columns} | scopes) & {"pack", "cached"}
+        is_all = not scopes or self.is_everywhere
+        if "early" in scopes:
+            kinds.add("early")
+        elif is_all:
+            is_few = not scopes and self.is_carried_by_few
+            kinds.add("few" if is_few else "all")
+        elif scopes == {"content"}:
+            kinds.add("content")
+        if scopes & {"later", "within"}:
+            is_turn = "later" in scopes or self.view.round.any()
+            kinds.add("later" if is_turn else "within")
+        elif "position" in scopes:
+            kinds.add("position")
+        elif "own" in scopes:
+            kinds.add("own")
+        elif scopes & _OF_SAMPLES and not kinds & {"pack", "early"}:
+            kinds.add("block" if "block" in scopes else "samples")
+        if len(scopes) == 1:
+            kinds |= scopes & {"first", "last", "special"}
+        return frozenset(kinds | size)
+
+    @cached_property
+    def is_everywhere(self) -> bool:
+        """Whether the tokens outside differ more than is usual for the kind of run."""
+        view, rest = self.view, self.rest
+        few = int((np.bincount(view.sample[rest]) > 0).sum()) < MIN_SAMPLES
+        return not few and float(view.abs_diff[rest].mean()) > view.usual.usual
+
+    @cached_property
+    def excess(self) -> tuple[Array, float]:
+        """The tokens far beyond equally likely ones, and their part of sum |diff|."""
+        view = self.view
+        if not self.tokens.all():
+            return self.tokens, 1.0
+        far = find_excesses(view)[EXCESS_FACTORS.index(10.0)]
+        return far, float(view.abs_diff[far].sum() / view.abs_diff.sum())
+
     @property
+    def is_carried_by_few(self) -> bool:
+        """Whether tokens in few samples have most of the sum of |diff|."""
+        far, share = self.excess
+        num = len(np.unique(self.view.sample[far]))
+        return share > _MOST and num < _MOST * self.view.num_samples
+
+    @cached_property
     def is_small(self) -> bool:
-        """Whether rounding may make the mismatch."""
-        return self.mean_abs_diff <= _ROUNDING
+        """Whether rounding may make it: no likely token becomes half as likely."""
+        rows = self.rows
+        size = rows.abs_diff[rows.uncertain]
+        likely = np.maximum(rows.log_prob_a, rows.log_prob_b) > _LIKELY
+        is_near = not (rows.abs_diff[likely] > FACTOR_2).any()
+        return is_near and not (len(size) and size.mean() > _REACH)
+
+    @cached_property
+    def images(self) -> tuple[int, int] | None:
+        """The fewest and the most images before a token; None if not known."""
+        images = self.rows.images
+        if images is None or not len(images) or np.isnan(images).any():
+            return None
+        return int(images.min()), int(images.max())
+
+    @cached_property
+    def relations(self) -> dict[str, Measure]:
+        """The settings of a sampler whose relation the tokens of the place follow."""
+        rows, split = self.rows, best_split(self.rows)
+        gap = 0.0 if split is None else split.gap
+        measures = {
+            "truncated_sampling": Measure(
+                name="part of |diff| that is missing mass", value=find_missing(rows)
+            ),
+            "temperature": Measure(
+                name="part of squares that follows the log-odds",
+                value=follow_log_odds(rows),
+            ),
+            "logit_processor": Measure(
+                name="diff at ids seen before minus diff at fresh ids",
+                value=gap,
+                unit="nat",
+            ),
+        }
+        return {name: measure for name, measure in measures.items() if measure.value}
+
+    @cached_property
+    def later(self) -> Array:
+        """The tokens of the last rounds of its samples, where the place is before."""
+        view = self.view
+        last = np.zeros((2, view.batch.num_samples), dtype=np.int64)
+        np.maximum.at(last[0], view.sample, view.round)
+        np.maximum.at(last[1], view.sample[self.tokens], view.round[self.tokens])
+        is_before = np.isin(view.sample, view.sample[self.tokens])
+        is_before &= (last[1] < last[0])[view.sample]
+        return is_before & (view.round == last[0][view.sample]) & self.rest
+
+    @cached_property
+    def later_agree(self) -> bool:
+        """Whether last rounds, after the place, agree as those of other samples do."""
+        view, later = self.view, self.later
+        if not later.any():
+            return False
+        others = self.rest & ~np.isin(view.sample, view.sample[self.tokens])
+        if len(np.unique(view.sample[others])) < MIN_SAMPLES:
+            return float(view.abs_diff[later].mean()) <= view.usual.usual
+        size, usual = usual_size(view, others)
+        cluster = clusters(view)[later]
+        return not measure_ratio(size[later], usual[later], cluster)[1] > 1
 
     @property
-    def is_all(self) -> bool:
-        """Whether all tokens may be affected."""
-        return not self.scopes or self.is_everywhere or self.scopes == {"content"}
+    def contrast(self) -> tuple[Measure, ...]:
+        """Mean |diff| of the place and of the rest."""
+        sizes = self.view.abs_diff
+        parts = (("here", self.tokens), ("elsewhere", self.rest))
+        return tuple(
+            Measure(
+                name=f"mean |diff| {name}", value=float(sizes[at].mean()), unit="nat"
+            )
+            for name, at in parts
+            if at.any()
+        )
 
-    def allows(self, name: str) -> bool:
-        """Return whether nothing in the file refutes a cause."""
-        no_image = CAUSES[name].with_image and self.has_images is False
-        if name in self.impossible or no_image:
-            return False
-        if not self.is_small and name in _ROUNDING_ONLY:
-            return False
-        if "early" in self.scopes:
-            return name not in _LATER | _OF_ALL
-        if self.is_all:
-            return name not in _LATER | _OF_SOME
-        return not (self.scopes & {"rounds", "steps"} and name in _FROM_START)
+
+# Measures.
+
+
+def _say_contrast(spot: Spot) -> Clue:
+    """Measure the place against the rest."""
+    here, *elsewhere = spot.contrast
+    rest = f", {elsewhere[0].value:.2g} elsewhere" if elsewhere else ""
+    return f"{here.value:.2g} nat here{rest}", ()
+
+
+def _count_samples(spot: Spot) -> Clue | None:
+    inside, every = (len(np.unique(v.sample)) for v in (spot.rows, spot.view))
+    measure = Measure(name="samples", value=inside, unit="samples")
+    return f"{inside:,} of {pluralize(every, 'sample')} differ", (measure,)
+
+
+def _count_images(spot: Spot) -> Clue | None:
+    """Measure how many images come before the tokens."""
+    if not spot.images or not spot.images[1]:
+        return None
+    fewest, most = spot.images
+    number = f"{most}" if fewest == most else f"{fewest} to {most}"
+    verb = "comes" if most == 1 else "come"
+    text = f"{number} {'image' if most == 1 else 'images'} {verb} before its tokens"
+    return text, tuple(
+        Measure(name=f"{name} images before a token", value=value)
+        for name, value in (("fewest", fewest), ("most", most))
+    )
+
+
+def _count_context(spot: Spot) -> Clue | None:
+    """Measure how many images, or else observed tokens, come before the tokens."""
+    if spot.images and spot.images[1]:
+        return _count_images(spot)
+    rows = spot.rows
+    mean = float((rows.position - rows.num_before).mean())
+    if mean <= 0:
+        return None
+    name = "mean number of observed tokens before it"
+    return f"{mean:,.0f} observed tokens come before it", (
+        Measure(name=name, value=mean),
+    )
+
+
+def _count_written(spot: Spot) -> Clue | None:
+    """Measure how much was written before, which is read again."""
+    mean = float(spot.rows.num_before.mean())
+    name = "mean number of generated tokens before it"
+    text = f"{mean:,.0f} tokens written before it are read again"
+    return (text, (Measure(name=name, value=mean),)) if mean else None
+
+
+def _find_context(spot: Spot) -> Clue | None:
+    """Measure the first place in the context, to which positions are counted on."""
+    rows, lengths = spot.rows, spot.view.facts.prompt_length
+    at = rows.position if lengths is None else rows.position + lengths[rows.sample]
+    text = "response" if lengths is None else "context"
+    measure = Measure(name=f"first position in the {text}", value=int(at.min()))
+    return f"it begins at position {at.min():,} of the {text}", (measure,)
+
+
+def _start_differs(spot: Spot) -> Clue | None:
+    """Measure round 0: what comes before every token comes before it."""
+    view = spot.view
+    size = view.abs_diff[spot.tokens & (view.round == 0)]
+    if not len(size):
+        return None
+    measure = Measure(
+        name="mean |diff| of round 0", value=float(size.mean()), unit="nat"
+    )
+    return f"round 0 differs by {size.mean():.2g} nat", (measure,)
+
+
+def _start_after_images(spot: Spot) -> Clue | None:
+    return _count_images(spot) if spot.images and spot.images[0] else None
+
+
+def _start_after_prompt(spot: Spot) -> Clue | None:
+    return None if _start_after_images(spot) else _start_differs(spot)
+
+
+def _read_again(spot: Spot) -> Clue | None:
+    """Measure round 0, unless last rounds agree, which read its context again."""
+    return None if spot.later_agree else _start_differs(spot)
+
+
+def _images_again(spot: Spot) -> Clue | None:
+    return None if spot.later_agree else _count_images(spot)
+
+
+def _compare_later(spot: Spot) -> Clue | None:
+    """Measure that last rounds differ less, as after an update."""
+    columns = {"first_tokens", "last_tokens", "after_image"}
+    size = spot.view.abs_diff[spot.later]
+    if not len(size) or spot.names & columns:
+        return None
+    here, measure = (
+        spot.contrast[0],
+        Measure(
+            name="mean |diff| of last rounds", value=float(size.mean()), unit="nat"
+        ),
+    )
+    return f"{here.value:.2g} nat become {size.mean():.2g} in last rounds", (measure,)
+
+
+def _least_part(spot: Spot) -> Clue | None:
+    """Measure the role, round or sample that differs least; None if it is spared."""
+    view = spot.view
+    size = np.log(view.abs_diff + ROUNDING)
+    away = size - view.of_equally_likely(size)
+    roles = read_roles(view)
+    parts = [("sample", view.sample), ("round", view.round)]
+    parts += [("role", roles[1])] if roles else []
+    least = np.inf
+    for _, codes in parts:
+        num = np.bincount(codes)
+        mean = np.bincount(codes, weights=away) / np.maximum(num, 1)
+        least = min(least, mean[num >= _MIN_OF_PART].min(initial=np.inf))
+    if not _SPARED <= least < np.inf:
+        return None
+    name = "least ratio of a part to equally likely tokens"
+    names = ", ".join(name for name, _ in parts[:-1]) + f" and {parts[-1][0]}"
+    text = f"no {names.replace(' and ', ' or ')} is spared: the least differs"
+    text += f" {np.exp(least):.2g} times as much as equally likely tokens"
+    return text, (Measure(name=name, value=float(np.exp(least))),)
+
+
+def _count_few(spot: Spot) -> Clue | None:
+    """Measure how few tokens carry how much."""
+    far, share = spot.excess
+    tokens = f"{pluralize(int(far.sum()), 'token')} ({percent(float(far.mean()))})"
+    measure = Measure(name="tokens", value=int(far.sum()), unit="tokens")
+    if share == 1:
+        return f"{tokens} alone differ so much", (measure,)
+    text = f"{tokens} carry {percent(share)} of the sum of |diff|"
+    return text, (measure, Measure(name="share of the sum of |diff|", value=share))
+
+
+def _lean(spot: Spot) -> Clue | None:
+    """Measure that small differences have the mean of rounding.
+
+    To second order, the mean of a difference of log-probs that sum to 1 is half of its
+    mean square, below 0.
+    """
+    rows = spot.rows
+    chosen = rows.uncertain
+    if "large" in spot.kinds or chosen.sum() < MIN_UNSURE:
+        return None
+    d = rows.diff[chosen]
+    mean, error = clustered_mean(d, rows.sample[chosen])
+    if not abs(mean) <= 2 * error + float((d**2).mean()):
+        return None
+    size = float(np.abs(d).mean())
+    text = f"{size:.2g} nat at uncertain tokens, {with_minus(f'{mean:.2g}')} with their"
+    text += " signs, is within reach of rounding"
+    return text, (
+        Measure(name="mean |diff| at uncertain tokens", value=size, unit="nat"),
+        Measure(name="mean diff at uncertain tokens", value=mean, unit="nat"),
+    )
+
+
+def _equal_before(spot: Spot) -> Clue | None:
+    """Measure how many tokens before it in its samples are bitwise equal: all."""
+    num = _num_equal_before(spot.view, spot.tokens)
+    measure = Measure(name="equal tokens before it", value=num, unit="tokens")
+    return (f"all {num:,} tokens before it are equal", (measure,)) if num else None
+
+
+def _numerics_inside(spot: Spot) -> Clue | None:
+    return _equal_before(spot) or _lean(spot)
+
+
+def _not_equal_before(spot: Spot) -> Clue | None:
+    return None if _equal_before(spot) else _count_written(spot)
+
+
+def _lean_of_signs(spot: Spot) -> Clue | None:
+    """Measure to which engine the tokens are less likely."""
+    mean = float(spot.rows.diff.mean())
+    measure = Measure(name="mean diff", value=mean, unit="nat")
+    return f"the mean diff is {with_minus(f'{mean:.2g}')} nat", (measure,)
+
+
+def _likeliness(spot: Spot) -> Clue | None:
+    """Measure how likely its tokens are."""
+    mean = float(np.maximum(spot.rows.log_prob_a, spot.rows.log_prob_b).mean())
+    measure = Measure(name="mean of the higher log-prob", value=mean, unit="nat")
+    return f"its tokens have {with_minus(f'{mean:.2g}')} nat on average", (measure,)
+
+
+def _relation(spot: Spot) -> Clue | None:
+    """Measure what a setting of the sampler would leave."""
+    measures = tuple(spot.relations.values())
+    return ("; ".join(map(str, measures)), measures) if measures else None
+
+
+# A row per family: the kinds of place where it is possible, and what is measured there.
+# If more than three are possible, the first rows are listed.
+TABLE: dict[str, dict[str, Callable[[Spot], Clue | None]]] = {
+    "worker": {"block": _count_samples},
+    "sampling": {
+        **dict.fromkeys(("all", "samples", "block", "worker", "content"), _relation),
+        "special": _lean_of_signs,
+    },
+    "numerics": {
+        **dict.fromkeys(("all", "early", "later", "samples", "content"), _lean),
+        **dict.fromkeys(("within", "position"), _numerics_inside),
+        "own": _say_contrast,
+        "few": _count_few,
+    },
+    "weights": {"early": _compare_later, "all": _least_part},
+    "context": {
+        "pack": _say_contrast,
+        "early": _images_again,
+        "all": _start_after_images,
+        "content": _count_images,
+        **dict.fromkeys(("later", "position"), _count_context),
+        "block": _count_images,
+        "samples": _count_images,
+    },
+    "positions": {
+        "pack": _say_contrast,
+        "early": _start_differs,
+        "all": _start_after_images,
+        **dict.fromkeys(("later", "within", "position"), _find_context),
+        "samples": _count_samples,
+    },
+    "ids": {
+        "early": _read_again,
+        "all": _start_after_prompt,
+        "few": _count_few,
+        "content": _say_contrast,
+        **dict.fromkeys(("later", "position"), _count_written),
+        "within": _not_equal_before,
+        "own": _say_contrast,
+        "block": lambda spot: None if _count_images(spot) else _count_samples(spot),
+        "samples": _count_samples,
+        "first": _likeliness,
+        "last": _likeliness,
+        "special": _likeliness,
+    },
+    "mask": dict.fromkeys(("few", "first", "last", "special"), _likeliness),
+}
 
 
 def list_candidates(
@@ -196,136 +533,46 @@ def list_candidates(
 
     At most three families: first those that a record of the file speaks for.
     """
-    spot = Spot.of(view, tokens, place, refuted)
+    spot = Spot.of(view, tokens, place)
+    struck = {*refuted, *_refuted(spot)}
     names = {
-        family: [n for n in CAUSES if CAUSES[n].family == family and spot.allows(n)]
+        family: [
+            name
+            for name, cause in CAUSES.items()
+            if cause.family == family
+            and name not in struck
+            and not cause.not_at & spot.kinds
+        ]
         for family in FAMILIES
     }
-    clues: dict[str, str] = {}
+    clues: dict[str, Clue] = {}
     for family, clue in _clues(spot):
         if names[family] and len(clues) < MAX_FAMILIES:
             clues.setdefault(family, clue)
-    rows = [
-        [Candidate.of(name, clues[family]) for name in names[family]]
-        for family in FAMILIES
-        if family in clues
-    ]
+    rows = []
+    for family in FAMILIES:
+        if family in clues:
+            text, numbers = clues[family]
+            evidence = (*numbers, *spot.contrast)
+            rows.append([Candidate.of(n, text, evidence) for n in names[family]])
     return tuple(row for turn in zip_longest(*rows) for row in turn if row is not None)
 
 
-def _clues(spot: Spot) -> Iterator[tuple[str, str]]:
-    """Yield families with what speaks for them; records first, then the place."""
-    scopes = spot.scopes
-    yield from _clues_of_columns(spot)
-    if "numerics" in spot.facts and not scopes & (_OF_SAMPLES | {"early", "first"}):
-        before = "; all tokens before it are equal" * spot.is_equal_before
-        yield "numerics", f"the facts name {spot.facts['numerics']}{before}"
-    if "weights" in spot.facts and not scopes & {"rounds", "steps", "first", "last"}:
-        yield "weights", f"the facts name {spot.facts['weights']}"
-    if scopes & {"worker", "version"}:
-        return  # inputs follow samples, not workers or versions
-    if "early" in scopes:
-        yield from _clues_of_start(spot)
-    elif spot.is_all:
-        yield from _clues_of_all(spot)
-    if scopes & {"rounds", "steps"}:
-        yield from _clues_of_later(spot)
-    elif "own" in scopes:
-        yield "numerics", "each sample turns at a token of its own"
-        yield "ids", "each sample turns at a token of its own"
-    elif scopes & _OF_SAMPLES:
-        yield from _clues_of_samples(spot)
-    yield from _ENDS.get("".join(scopes), ())
-
-
-# What may differ where rounds begin or end.
-_ENDS = {
-    "first": (
-        ("ids", "the template comes before it"),
-        ("mask", "it is where rounds begin"),
-    ),
-    "last": (("mask", "it is where rounds end"), ("ids", "the template follows it")),
-    "special": (
-        ("ids", "the template writes these tokens"),
-        ("mask", "the template writes these tokens"),
-        ("sampling", "a sampler's settings can forbid these tokens"),
-    ),
-}
-
-
-def _clues_of_columns(spot: Spot) -> Iterator[tuple[str, str]]:
-    for kind, clue in spot.columns.items():
-        if kind == "worker":
-            yield "worker", clue
-        if kind == "pack":
-            yield "context", clue
-            yield "positions", clue
-        else:
-            yield "weights", clue
-
-
-def _clues_of_start(spot: Spot) -> Iterator[tuple[str, str]]:
-    """Yield what may differ in the first rounds only: what the prompt is, or was."""
-    if not spot.is_part:
-        yield "weights", "later rounds differ less, as after an update"
-    if spot.has_images:
-        yield "context", "an image comes before it"
-    yield "positions", "the first tokens after the prompt differ"
-    yield "ids", "the first tokens after the prompt differ"
-
-
-def _clues_of_later(spot: Spot) -> Iterator[tuple[str, str]]:
-    """Yield what may differ from a round or token on, if earlier ones agree.
-
-    Weights are not: the trainer's are the newest, and those of a sampler become newer.
-    """
-    is_turn = "rounds" in spot.scopes or spot.num_rounds > 1
-    if is_turn:
-        images = "images come before it"
-        yield "context", images if spot.has_images else "observations come before it"
-        yield "ids", "what was written before is read again"
-        yield "positions", "they are counted on through what comes before it"
-        return
-    equal = "all tokens before it are equal" if spot.is_equal_before else ""
-    yield "numerics", equal or "it begins within a round"
-    yield "positions", "it begins at a length of the context"
-    if not spot.is_equal_before:
-        yield "ids", "it begins within a round"
-
-
-def _clues_of_samples(spot: Spot) -> Iterator[tuple[str, str]]:
-    """Yield what may differ in whole samples."""
-    some = "only some samples differ"
-    if "pack" in spot.scopes:
-        yield "context", "the first row of each pack agrees"
-        yield "positions", "the first row of each pack agrees"
-    elif "block" in spot.scopes:
-        yield "worker", "whole groups or rows side by side differ"
-        if spot.has_images:
-            yield "context", some
-        else:
-            yield "ids", some
-    else:
-        yield "ids", some
-        if spot.has_images:
-            yield "context", some
-        yield "positions", some
-
-
-def _clues_of_all(spot: Spot) -> Iterator[tuple[str, str]]:
-    """Yield what may differ at all tokens."""
-    if spot.misses_mass:
-        yield "sampling", "hardly any diff is above 0"
-    yield "weights", "no part is spared"
-    if spot.is_small:
-        size = f"{spot.mean_abs_diff:.2g} nat at uncertain tokens"
-        yield "numerics", f"{size} is within reach of rounding"
-    if spot.always_images:
-        yield "context", "an image comes before every token"
-        yield "positions", "an image comes before every token"
-    else:
-        yield "ids", "the prompt comes before every token"
-    yield "sampling", "its size follows the log-probs"
+def _clues(spot: Spot) -> Iterator[tuple[str, Clue]]:
+    """Yield families with what was measured; those that a record names come first."""
+    here, _ = _say_contrast(spot)
+    for kind, record in spot.columns.items():
+        for family in _OF_RECORDS.get(kind, ("weights",)):
+            yield family, (f"{record}; {here}", ())
+    for family, fact in _read_facts(spot.view).items():
+        if not spot.kinds & _NOT_OF_FACTS[family]:
+            more, numbers = _equal_before(spot) or (here, ())
+            yield family, (f"the facts name {fact}; {more}", numbers)
+    for family, measures in TABLE.items():
+        for kind, measure in measures.items():
+            clue = measure(spot) if kind in spot.kinds else None
+            if clue is not None:
+                yield family, clue
 
 
 def _scopes(conditions: Collection[Condition], roles: set[str]) -> frozenset[str]:
@@ -356,7 +603,7 @@ def _roles(view: View, tokens: Array) -> set[str]:
 
 def _scopes_of_kinds(kinds: TwoKinds) -> frozenset[str]:
     """Return what two kinds of groups, samples or rounds are about."""
-    first = "early" if kinds.differing[0] == 0 else "rounds"
+    first = "early" if kinds.differing[0] == 0 else "later"
     scopes = {"group": "block", "sample": "samples", "round": first}
     return frozenset({scopes[kinds.unit]})
 
@@ -365,8 +612,8 @@ def _scope(condition: Condition) -> str:
     """Return what a condition is about."""
     name = condition.column
     scope = _SCOPES.get(name)
-    if scope in ("rounds", "steps"):
-        is_first = condition.value in (0, False) and scope == "rounds"
+    if scope in ("later", "within", "position"):
+        is_first = condition.value in (0, False) and scope == "later"
         return "early" if condition.relation == "<=" or is_first else scope
     words = (scope for scope, word in _COLUMNS if word.search(name))
     return scope or next(words, "samples")
@@ -398,20 +645,15 @@ def _columns(place: Place | TwoKinds | None) -> dict[str, str]:
     return clues
 
 
-def _is_raised(view: View, tokens: Array) -> bool:
-    """Return whether some tokens differ more than is usual for the kind of run."""
-    few = int((np.bincount(view.sample[tokens]) > 0).sum()) < MIN_SAMPLES
-    return not few and float(view.abs_diff[tokens].mean()) > view.usual.usual
-
-
-def _is_equal_before(view: View, tokens: Array) -> bool:
-    """Return whether the tokens before a place in its samples are bitwise equal."""
+def _num_equal_before(view: View, tokens: Array) -> int:
+    """Return how many tokens are before a place in its samples; 0 unless all equal."""
     first = np.full(view.batch.num_samples, -1)
     at = np.flatnonzero(tokens)[::-1]
     first[view.sample[at]] = view.num_before[at]
     before = view.num_before < first[view.sample]
     is_enough = int((before & view.uncertain).sum()) >= MIN_UNSURE
-    return is_enough and not view.abs_diff[before].any()
+    is_equal = is_enough and not view.abs_diff[before].any()
+    return int(before.sum()) * is_equal
 
 
 def _read_facts(view: View) -> dict[str, str]:
@@ -429,20 +671,18 @@ def _read_facts(view: View) -> dict[str, str]:
     return clues
 
 
-def _refuted(view: View) -> set[str]:
-    """Return causes that the whole batch refutes."""
-    relations = {
-        "temperature": follows_log_odds,
-        "truncated_sampling": lacks_mass,
-        "logit_processor": differs_at_seen_ids,
-    }
-    refuted = {name for name, relation in relations.items() if not relation(view)}
+def _refuted(spot: Spot) -> set[str]:
+    """Return causes that the tokens of a place, or the batch, refute."""
+    view = spot.view
+    refuted = FORMULAS - spot.relations.keys()
     if view.facts.memo.get("stated_kind") and not view.usual.is_routed:
-        refuted.add("moe_routing")
-    if int(view.round.max(initial=0)) == 0:
-        refuted.add("context_masked")
+        refuted |= {"moe_routing"}
+    if not view.round.any():
+        refuted |= {"context_masked"}
+    if spot.images and not spot.images[1]:
+        refuted |= {name for name, cause in CAUSES.items() if cause.with_image}
     if view.images is not None and (view.images <= 1).all():
-        refuted.add("image_window")
+        refuted |= {"image_window"}
     if view.batch.contexts is None:
-        refuted.add("rewritten_history")
-    return refuted
+        refuted |= {"rewritten_history"}
+    return {*refuted}

@@ -9,13 +9,9 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.findings.excess import usual_size
 from rounddiag.findings.place import Place
+from rounddiag.findings.starts import first_rounds
 from rounddiag.findings.view import View
 
-# The onset is the first round whose ratio to equally likely tokens is above that of
-# round 0 by this part of the whole rise, on a logarithmic scale: a cumulative effect
-# reaches its full size some rounds later. With 0.2 one interval of
-# `tests.faults.bench --set` is narrower; 0.6 changes nothing.
-_PART = 0.4
 _NUM_DRAWS = 400  # of whole samples, or groups, for the 95 % interval
 _SEED = 5  # any: the same interval in every run
 
@@ -48,25 +44,25 @@ class Onset:
 
 def find_onset(view: View, place: Place) -> Onset | None:
     """Return the change point of a place that is "from round k on"; else None."""
-    only = place.conditions[0]
-    if len(place.conditions) > 1 or only.column != "round":
-        return None
-    latest, last = int(str(only.value)), int(view.round.max())
-    if only.relation == "<=" or (only.relation == "=" and latest < last):
+    latest = place.latest
+    if latest is None:
         return None
     totals, counts = _by_owner(view, place)
     draws = np.random.default_rng(_SEED).multinomial(
         len(totals), np.full(len(totals), 1 / len(totals)), size=_NUM_DRAWS
     )
-    first = int(_first_rounds(totals.sum(0), counts.sum(0), latest)[0])
-    drawn = _first_rounds(draws @ totals, draws @ counts, latest)
+    first = int(first_rounds(totals.sum(0), counts.sum(0), latest)[0])
+    drawn = first_rounds(draws @ totals, draws @ counts, latest)
     low, high = np.quantile(drawn, [0.025, 0.975], method="nearest")
-    late = view.round >= first
+    late, before = (
+        (place.base & (view.round >= first)),
+        place.base & (view.round < first),
+    )
     return Onset(
         round=first,
         low=min(int(low), first),
         high=max(int(high), first),
-        before=float(view.abs_diff[~late].mean()),
+        before=float(view.abs_diff[before].mean()),
         after=float(view.abs_diff[late].mean()),
     )
 
@@ -80,22 +76,6 @@ def _by_owner(view: View, place: Place) -> tuple[Array, Array]:
     at = owner * shape[1] + view.round
     size, usual = usual_size(view, ~place.tokens)
     return tuple(  # type: ignore[return-value]
-        np.bincount(at, weights=values, minlength=shape[0] * shape[1]).reshape(shape)
+        np.bincount(at, values * place.base, shape[0] * shape[1]).reshape(shape)
         for values in (size, usual)
     )
-
-
-def _log_ratio(total: Array, usual: Array) -> Array:
-    return np.log(np.maximum(total, 1e-9) / np.maximum(usual, 1e-9))
-
-
-def _first_rounds(total: Array, usual: Array, latest: int) -> Array:
-    """Return the first round above round 0 by a part of the rise, at most `latest`."""
-    total, usual = np.atleast_2d(total), np.atleast_2d(usual)
-    ratio = _log_ratio(total, usual)
-    late = _log_ratio(total[:, latest:].sum(1), usual[:, latest:].sum(1))
-    rise = late - ratio[:, 0]
-    later = (ratio - ratio[:, :1] > _PART * rise[:, None]) & (usual > 0)
-    later[:, 0] = False
-    first = np.where(later.any(axis=1), later.argmax(axis=1), latest)
-    return np.clip(first, 1, latest)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from os import PathLike
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from scipy.special import stdtrit
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.step_order import STEP_COLUMNS
-from rounddiag.columns.phrases import Named
+from rounddiag.columns.phrases import Named, phrase
 from rounddiag.columns.predicates import Condition, sort_for_sentence
 from rounddiag.core.divergence import FACTOR_2
 from rounddiag.findings.common_values import CommonValue, find_common_values
@@ -44,6 +45,13 @@ from rounddiag.findings.slices import (
     Trial,
     find_slices,
     select_cells,
+)
+from rounddiag.findings.starts import (
+    SUPPORT,
+    Start,
+    columns_of_starts,
+    find_start,
+    first_rounds,
 )
 from rounddiag.findings.view import View
 from rounddiag.stats.inputs import open_measured
@@ -68,9 +76,10 @@ ALONG = {"round", "images_seen", "num_rounds", "last_round", "decoding_step"}
 ALONG |= {"context_length"}
 _FAR, FAR_GAIN = 2.0, 20.0
 MAX_PLACES = 4  # of a batch
-# Nats of log-likelihood: slices nearer to the best are in its 95 % support interval
-# (half of the 95 % quantile of chi-squared with one degree of freedom).
-SUPPORT = 1.92
+# Columns of what a place begins at.
+STARTS = frozenset({"round", "decoding_step", "context_length"})
+# How many rounds a sample has says how long its context becomes.
+_LENGTHS = STARTS | {"num_rounds"}
 _TRIED = 12  # slices of a search that are compared with chance
 # Sets of samples that the data choose. The values that they share are looked for.
 SAMPLE_SETS = LISTS | {OWN_START, EVERY_NTH}
@@ -85,6 +94,10 @@ class Place:
     scopes: What the conditions are about.
     tokens: Its tokens in the view.
     over: Those that exceed what is usual.
+    exceeding: All tokens of the view that do.
+    base: Those that meet its other conditions, if it begins at a round or a position.
+    latest: The last round at which it may begin, if it begins at one.
+    context_start: A position in the context that splits them as well as its round.
     candidates: Samples with tokens that meet all conditions but those of chosen sets.
     common_values: Values of columns that the samples of a chosen set have in common.
     num_tokens, num_large: All of its tokens; those that differ by more than a factor of
@@ -104,7 +117,11 @@ class Place:
     scopes: frozenset[str] = frozenset()
     tokens: Array = field(repr=False)
     over: Array = field(repr=False)
+    exceeding: Array = field(repr=False)
+    base: Array = field(repr=False)
     candidates: Array = field(repr=False)
+    latest: int | None = None
+    context_start: int | None = None
     common_values: tuple[CommonValue, ...] = ()
     num_tokens: int
     num_large: int
@@ -211,6 +228,7 @@ def _search(view: View) -> Iterator[Place]:
         place = search.best_place()
         if place is None:
             return
+        place = search.at_start(place)
         search = replace(search, searched=search.searched & ~place.tokens)
         yield _with_common_values(view, search.cells.columns, place)
 
@@ -260,8 +278,7 @@ class _Search:
     def of(cls, view: View) -> _Search:
         """Take all columns of a view, and sets that its data choose."""
         excesses = find_excesses(view)
-        columns = columns_of_tokens(view)
-        columns += odd_id_columns(view, excesses)
+        columns = [*columns_of_tokens(view), *odd_id_columns(view, excesses)]
         columns += columns_of_sets(view, excesses, view.bin, columns)
         cells = Cells.from_columns(columns, view, clusters(view))
         return cls(view, cells, excesses, np.ones(len(view), dtype=bool))
@@ -357,19 +374,17 @@ class _Search:
 
     def place(self, trial: Trial, p: float | None) -> Place | None:
         """Return the place of a trial, of any size; None if hardly any are outside."""
-        view, cells = self.view, self.cells
+        cells = self.cells
         tokens = cells.of_tokens(select_cells(cells, trial.parts)) & self.searched
         outside = self.searched & ~tokens
         is_nearly_all = outside.sum() < (1 - MOST) * self.searched.sum()
         if trial.conjunction.hits < MIN_HITS or is_nearly_all:
             return None
-        size, usual = usual_size(view, outside)
-        ratio, low, high = _ratio(size[tokens], usual[tokens], clusters(view)[tokens])
-        excess = float((size[tokens] - usual[tokens]).sum())
-        whole = max(float((size - usual)[self.searched].sum()), excess)
-        over = trial.counts.over & tokens
         plain = [part for part in trial.parts if not cells.selection_penalty([part])]
         columns = [cells.columns[index] for index, _, _ in trial.parts]
+        others = [
+            part for part in trial.parts if cells.columns[part[0]].name not in _LENGTHS
+        ]
         return Place(
             conditions=sort_for_sentence(
                 cells.columns[index].condition(relation, code)
@@ -380,19 +395,76 @@ class _Search:
                 "round" if column.name == "num_rounds" else column.scope
                 for column in columns
             ),
-            tokens=tokens,
-            over=over,
+            base=cells.of_tokens(select_cells(cells, others)) & self.searched,
             candidates=np.unique(cells.sample[select_cells(cells, plain)]),
-            num_tokens=int(tokens.sum()),
-            num_large=int((view.abs_diff[tokens] > FACTOR_2).sum()),
-            num_samples=int((np.bincount(view.sample[over]) > 0).sum()),
-            share=excess / whole if whole > 0 else 0.0,
-            ratio=ratio,
-            low=low,
-            high=high,
             p=p,
             log_likelihood_ratio=trial.gain,
+            exceeding=trial.counts.over,
+            **self._numbers(tokens, trial.counts.over),
         )
+
+    def _numbers(self, tokens: Array, over: Array) -> dict[str, Any]:
+        """Return what is measured of the tokens of a place."""
+        view = self.view
+        size, usual = usual_size(view, self.searched & ~tokens)
+        cluster = clusters(view)[tokens]
+        ratio, low, high = measure_ratio(size[tokens], usual[tokens], cluster)
+        excess = float((size[tokens] - usual[tokens]).sum())
+        whole = max(float((size - usual)[self.searched].sum()), excess)
+        over = over & tokens
+        return {
+            "tokens": tokens,
+            "over": over,
+            "num_tokens": int(tokens.sum()),
+            "num_large": int((view.abs_diff[tokens] > FACTOR_2).sum()),
+            "num_samples": int((np.bincount(view.sample[over]) > 0).sum()),
+            "share": excess / whole if whole > 0 else 0.0,
+            "ratio": ratio,
+            "low": low,
+            "high": high,
+        }
+
+    def at_start(self, place: Place) -> Place:
+        """Return a place that begins at a round or position from where it begins."""
+        view = self.view
+        starts = [c for c in place.conditions if c.column in STARTS]
+        if len(starts) != 1 or starts[0].relation == "<=":
+            return place
+        latest, start = start_of(view, place), find_start(view, place.base)
+        is_one_round = latest is None and starts[0].column == "round"
+        if is_one_round or (latest is None and start is None):
+            return place
+        if start is None or start.column == "round":
+            if any(c.column == "num_rounds" for c in place.conditions):
+                return place
+            if start is not None:
+                place = replace(place, context_start=start.tied)
+            latest = latest or (0 if start is None else start.value)
+            size, usual = usual_size(view, self.searched & ~place.tokens)
+            total, expected = (
+                np.bincount(view.round, values * place.base) for values in (size, usual)
+            )
+            first = int(first_rounds(total, expected, latest)[0])
+            start = Start("round", first)
+            place = replace(place, latest=latest)
+        tokens = place.base & (columns_of_starts(view)[start.column] >= start.value)
+        text = phrase(start.column, ">=", start.value)
+        others = (c for c in place.conditions if c.column not in _LENGTHS)
+        conditions = (*others, Condition(start.column, ">=", start.value, text))
+        numbers = self._numbers(tokens, place.exceeding)
+        return replace(place, conditions=sort_for_sentence(conditions), **numbers)
+
+
+def start_of(view: View, place: Place) -> int | None:
+    """Return the round from which on a place is, if it is about one; else None."""
+    starts = [c for c in place.conditions if c.column in STARTS]
+    if len(starts) != 1 or starts[0].column != "round":
+        return None
+    (only,) = starts
+    value, last = int(str(only.value)), int(view.round.max())
+    if only.relation == "<=" or (only.relation == "=" and value < last):
+        return None
+    return value or None
 
 
 def _with_common_values(
@@ -448,7 +520,9 @@ def _as_whole_groups(view: View, place: Place) -> Condition | None:
     return Condition(GROUPS, "=", Named(len(groups), text), text)
 
 
-def _ratio(size: Array, usual: Array, cluster: Array) -> tuple[float, float, float]:
+def measure_ratio(
+    size: Array, usual: Array, cluster: Array
+) -> tuple[float, float, float]:
     """Return the ratio of |diff| to the usual, with its interval over clusters."""
     ratio = float(size.sum() / usual.sum())
     rest = np.bincount(cluster, weights=size - ratio * usual)

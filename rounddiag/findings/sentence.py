@@ -11,6 +11,7 @@ from rounddiag._typing import Array
 from rounddiag.checks import Check
 from rounddiag.checks.log_probs import MEASURABLE
 from rounddiag.checks.rounds import KNOWN
+from rounddiag.columns.phrases import phrase
 from rounddiag.core.divergence import FACTOR_2
 from rounddiag.findings.causes import CAUSES, describe_families
 from rounddiag.findings.detectors.failed_checks import SUPERSEDED, describe_failed
@@ -124,11 +125,14 @@ def _conditions(where: Mapping[str, Any]) -> list[str]:
         conditions.append(f"from round {onset.round} on")
         if onset.low != onset.high:
             conditions[-1] += f" (95 % interval: {onset.interval})"
+        place: Place | None = where.get("place")
+        if place is not None and place.context_start is not None:
+            start = phrase("context_length", ">=", place.context_start)
+            conditions.append(f"or just as well {start}")
     elif where.get("images_from") is not None:
         conditions.append("after the first image")
-    if "column" in where and "value" in where:
-        name = str(where["column"]).replace("_", " ")
-        conditions.append(f"{name} {where['value']}")
+    if "condition" in where:
+        conditions.append(str(where["condition"]))
     return conditions
 
 

@@ -97,7 +97,8 @@ def find_verdict(
             return "stale"
         if any(finding.part_impossible > _BROKEN_SHARE for finding in bugs):
             return "broken"
-        if is_far and sum(finding.share for finding in bugs) > _BROKEN_SHARE:
+        decided = [f for f in bugs if f.kind == "fact" and f.cause != "unknown"]
+        if sum(f.share for f in (bugs if is_far else decided)) > _BROKEN_SHARE:
             return "broken"
         return "suspicious"
     if is_far or is_update_wrong:

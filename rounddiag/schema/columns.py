@@ -133,7 +133,7 @@ NUM_NONFINITE = count("num_nonfinite", "tokens whose diff is not finite")
 NUM_ROUNDS = count("num_rounds", "rounds")
 NUM_SAMPLES = count("num_samples", "samples that reach the round")
 IS_FEW = ColumnSchema(
-    "is_few", "fewer than 10 samples, or groups where groups are drawn", "bool"
+    "is_few", "fewer than 5 samples, or groups where groups are drawn", "bool"
 )
 DIFFERENCE = nat("difference", "difference of means", "float64")
 

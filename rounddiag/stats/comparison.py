@@ -229,7 +229,7 @@ def compare_batches(
         `num_baseline_samples` and `num_samples` (compared of the first batch, and of
         the second), `difference` of the means over tokens whose diff is finite,
         positive where the second one is larger, with its 95 % interval `ci_low`,
-        `ci_high`, in the unit of the metric; `is_few` where either has fewer than 10
+        `ci_high`, in the unit of the metric; `is_few` where either has fewer than 5
         samples (or groups) in the round.
 
     Examples

@@ -6,7 +6,9 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from rounddiag._typing import Array
-from rounddiag.stats.intervals import FEW_SAMPLES, MIN_CLUSTERS
+from rounddiag.stats.intervals import MIN_CLUSTERS
+
+_MIN_DRAWN = 10  # clusters: draws of fewer were not simulated for differences
 
 
 def difference_interval(
@@ -51,7 +53,7 @@ def difference_interval(
     quantile = stdtrit(num - 1, level)
     reach = quantile * np.sqrt(num / (num - 1))
     below, above = -reach, reach
-    if num >= FEW_SAMPLES:
+    if num >= _MIN_DRAWN:
         distances = _distances(basis, weights[:, used], difference)
         below, above = _ends(distances, confidence, is_symmetric=is_symmetric)
         wider = 1.0 if is_symmetric else quantile / ndtri(level)

@@ -217,7 +217,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     DataFrame
         One row per round, ordered. `mean` and what follows up to `max` are in the unit
         of the metric (`schema.METRICS` names it). `is_few` marks rounds of fewer than
-        10 samples, or of fewer than 10 groups where groups are drawn: their interval
+        5 samples, or of fewer than 5 groups where groups are drawn: their interval
         says little. `prob_diff` is present for a batch, and
         for a frame with `prob_diff` or `rollout_log_prob`. For a pair other than the
         standard one, `attrs["pair"]` names both.

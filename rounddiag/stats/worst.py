@@ -201,7 +201,7 @@ def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
     """Return the row of the round whose mean is the farthest from 0.
 
     On ties the lowest round wins; rounds without a finite mean cannot win. So that a
-    round of one unusual sample does not win by chance, rounds of fewer than 10 samples
+    round of one unusual sample does not win by chance, rounds of fewer than 5 samples
     (or groups, where `is_few` says so) are compared only where no round has more.
 
     Parameters

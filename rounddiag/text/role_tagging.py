@@ -38,12 +38,14 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NAMES = {"action", "action_type", "name"}  # keys of JSON whose value is the action
 # Keys and calls whose value is typed text, even if it is a number.
 _TYPED = {"content", "input", "text", "type", "typewrite", "value", "write"}
-# Arguments that are neither coordinates nor text, and calls that take only such.
+# Arguments that are neither coordinates nor text, and calls that take only such. How
+# far to scroll follows from the picture, as coordinates do.
 _OPTIONS = {
     *("app", "app_name", "button", "direction", "goal_status", "key", "keys", "status"),
-    *("amount", "clicks", "duration", "interval", "pixels", "seconds", "time"),
+    *("clicks", "duration", "interval", "seconds", "time"),
     *("hotkey", "press", "keyDown", "keyUp", "sleep", "wait"),
 }
+_ARGUMENTS = "other arguments"
 
 
 def tag_actions(text: str) -> list[RoleSpan]:
@@ -52,14 +54,14 @@ def tag_actions(text: str) -> list[RoleSpan]:
     Actions are calls such as `click(1, 2)`, and JSON objects, also in `<tool_call>`
     tags. They need not be complete.
 
-    ==============  ==============================================================
-    `thought`       everything before the first action; all of a text without one
-    `action`        the name of an action
-    `coordinates`   numbers, also in a string
-    `typed text`    other strings
-    `other`         directions, keys, times and other choices
-    `syntax`        everything else
-    ==============  ==============================================================
+    =================  ===========================================================
+    `thought`          everything before the first action; all of a text without one
+    `action`           the name of an action
+    `coordinates`      numbers, also in a string, and how far to scroll
+    `typed text`       other strings
+    `other arguments`  directions, keys, times and other choices
+    `syntax`           everything else
+    =================  ===========================================================
     """
     begin = text.rfind(_THINK_END) + len(_THINK_END) if _THINK_END in text else 0
     introduction = _INTRODUCTION.search(text, begin)
@@ -115,10 +117,10 @@ def _roles(match: re.Match[str], key: str) -> Iterator[RoleSpan]:
         yield from _inside(match.start() + 1, match["string"][1:-1], key)
     elif match["number"]:
         typed = "typed text" if key in _TYPED else "coordinates"
-        yield *match.span(), "other" if key in _OPTIONS else typed
+        yield *match.span(), _ARGUMENTS if key in _OPTIONS else typed
     else:
         is_choice = match["word"] and not match["keyword"]
-        yield *match.span(), "other" if is_choice else "syntax"
+        yield *match.span(), _ARGUMENTS if is_choice else "syntax"
 
 
 def _inside(begin: int, value: str, key: str) -> Iterator[RoleSpan]:
@@ -126,11 +128,15 @@ def _inside(begin: int, value: str, key: str) -> Iterator[RoleSpan]:
         for number in _NUMBER.finditer(value):
             yield begin + number.start(), begin + number.end(), "coordinates"
         return
-    role = "action" if key in _NAMES else "other" if key in _OPTIONS else "typed text"
+    typed = _ARGUMENTS if key in _OPTIONS else "typed text"
+    role = "action" if key in _NAMES else typed
     yield begin, begin + len(value), role
 
 
-ROLES = ("thought", "action", "coordinates", "typed text", "syntax", "special", "other")
+ROLES = (
+    *("thought", "action", "coordinates", "typed text", _ARGUMENTS),
+    *("syntax", "special", "other"),
+)
 
 
 def roles(

@@ -71,7 +71,7 @@ class Round:
 
 
 CASES = (
-    *(Round(num_samples=num) for num in (10, 16, 32, 64, 256)),
+    *(Round(num_samples=num) for num in (5, 8, 10, 16, 32, 64, 256)),
     *(Round(num_samples=256, reach=0.25, slope=slope) for slope in (0.0, 1.0)),
     *(Round(num_samples=num, reach=0.5, slope=1.0) for num in (32, 64, 128)),
 )

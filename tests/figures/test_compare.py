@@ -93,11 +93,11 @@ def test_the_second_batch_has_the_colour_of_more_than_in_the_first() -> None:
 
 def test_a_difference_of_few_samples_is_hollow() -> None:
     many = padded(*(torch.full((10, 1), value) for value in (1.0, -1.0, -2.0)))
-    solid, _, _, _, apart, *_ = plot_compare([many, many[:9]], theme="light").data
+    solid, _, _, _, apart, *_ = plot_compare([many, many[:4]], theme="light").data
     assert solid.marker.color != ("#ffffff",)
     assert apart.marker.color == ("#ffffff",)
     assert apart.customdata[0][1].endswith(
-        "9 samples, 10 before<br>fewer than 10 samples: interpret with caution"
+        "4 samples, 10 before<br>fewer than 5 samples: interpret with caution"
     )
 
 

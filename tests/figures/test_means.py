@@ -71,7 +71,7 @@ def test_means_of_few_samples_are_hollow(name: str) -> None:
     for trace in traces:
         assert set(trace.marker.color) == {LIGHT.paper}
         assert trace.marker.line.color not in {LIGHT.paper, None}
-    assert "○ fewer than 10 samples" in captions(figure)
+    assert "○ fewer than 5 samples" in captions(figure)
 
 
 @EVERY
@@ -89,7 +89,7 @@ def test_a_mean_without_a_finite_value_is_a_cross(name: str) -> None:
     assert text.split("<br>")[0].startswith("mean not finite")
     assert text.split("<br>")[-2:] == [
         "left out: 1 token whose diff is not finite",
-        "fewer than 10 samples: interpret with caution",
+        "fewer than 5 samples: interpret with caution",
     ]
     assert f"{CROSS} no finite value" in captions(figure)
     assert "left out: 1 token whose diff is not finite" in captions(figure)
@@ -109,7 +109,7 @@ def test_intervals_can_be_left_out(name: str) -> None:
 NAMES = ["one", "two", "three"]
 MEANS = pd.DataFrame(
     {
-        "num_samples": [64, 9, 12],
+        "num_samples": [64, 4, 12],
         "num_tokens": [1000, 400, 1],
         "num_nonfinite": [0, 3, 1],
         "mean": [0.01, 0.02, NAN],
@@ -127,9 +127,9 @@ def test_hover_texts_have_the_mean_the_interval_and_the_counts() -> None:
         ],
         [
             "two",
-            "mean 0.02 nat<br>95 % interval 0.01 to 0.05<br>9 samples, 400 tokens"
+            "mean 0.02 nat<br>95 % interval 0.01 to 0.05<br>4 samples, 400 tokens"
             "<br>left out: 3 tokens whose diff is not finite"
-            "<br>fewer than 10 samples: interpret with caution",
+            "<br>fewer than 5 samples: interpret with caution",
         ],
         [
             "three",
@@ -178,14 +178,14 @@ def test_points_intervals_and_crosses_are_where_they_should_be(
 
 
 @pytest.mark.parametrize(
-    ("count", "kind"), [(9, "samples"), (64, "independent samples")]
+    ("count", "kind"), [(4, "samples"), (64, "independent samples")]
 )
 def test_few_groups_are_named_as_such(count: int, kind: str) -> None:
     means = MEANS.assign(num_samples=count, is_few=[True, False, False])
     lines = explain_marks(means, num_nonfinite=0)
     assert lines == [
-        f"○ fewer than 10 {kind}",
+        f"○ fewer than 5 {kind}",
         f"{CROSS} no finite value",
     ]
     (_, text), *_ = hover_texts(means, NAMES, "abs_diff")
-    assert text.endswith(f"<br>fewer than 10 {kind}: interpret with caution")
+    assert text.endswith(f"<br>fewer than 5 {kind}: interpret with caution")

@@ -83,7 +83,7 @@ def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
 
 
 def test_a_round_of_few_samples_is_hollow_and_never_marked() -> None:
-    frame = summary(num_samples=[10, 10, 9], mean=[0.01, 0.2, 0.5])
+    frame = summary(num_samples=[10, 10, 4], mean=[0.01, 0.2, 0.5])
     onset = Onset(round=1, low=1, high=2, before=0.01, after=0.35)
     paper = plot_rounds(frame).layout.template.layout.paper_bgcolor
     for first, marked in ((1, [False, True, False]), (2, [False, False, False])):
@@ -97,7 +97,7 @@ def test_a_round_of_few_samples_is_hollow_and_never_marked() -> None:
         lines = without_tags(words(figure)).split(" | ")
         sign = "● " if any(marked) else ""
         assert f"{sign}onset: round {first} (95 %: 1 to 2)" in lines
-        assert "○ fewer than 10 samples" in lines
+        assert "○ fewer than 5 samples" in lines
 
 
 def test_a_mean_without_any_finite_value_is_a_cross() -> None:

@@ -45,7 +45,7 @@ def everywhere(parts: Any) -> Any:
 def test_later_rounds_read_other_ids_another_context_or_other_positions() -> None:
     finding = first_of(later, round_columns=images(1))
     assert [*finding.families] == ["ids", "context", "positions"]
-    assert finding.families["context"] == "images come before it"
+    assert finding.families["context"] == "3 to 4 images come before its tokens"
     assert "image_window" in map(str, finding.candidates)
 
 
@@ -63,9 +63,9 @@ def test_what_later_rounds_spare_is_not_of_weights_settings_or_a_worker() -> Non
     assert not {"weights", "sampling", "worker"} & {*finding.families}
 
 
-def test_first_rounds_follow_an_update_or_the_prompt() -> None:
+def test_first_rounds_follow_an_update_and_no_context_that_later_rounds_read() -> None:
     finding = first_of(lambda parts: rounds_of(parts) <= 1)
-    assert [*finding.families] == ["ids", "positions", "weights"]
+    assert [*finding.families] == ["positions", "weights", "numerics"]
     causes = {c.cause for c in finding.candidates if c.family == "weights"}
     assert causes == {"stale_cache", "mixed_weights"}
 
@@ -113,12 +113,12 @@ def test_a_place_that_has_all_tokens_of_older_weights_says_so() -> None:
     is_first = rounds_of(parts) <= 1
     shaken(parts, is_first & (parts["mask"] > 0), 0.3)
     for older, clue in (
-        (is_first, "these tokens alone are of older weights"),
-        (rounds_of(parts) <= 2, "later rounds differ less, as after an update"),
+        (is_first, "these tokens alone are of older weights; "),
+        (rounds_of(parts) <= 2, "0.13 nat become "),
     ):
         version = torch.from_numpy(np.where(older, 3, 4))
         batch = made(parts, token_columns={"weight_version": version})
-        assert rd.diagnose(batch)[0].families["weights"] == clue
+        assert rd.diagnose(batch)[0].families["weights"].startswith(clue)
 
 
 def test_one_worker_is_that_of_its_column_and_inputs_are_struck() -> None:
@@ -127,10 +127,10 @@ def test_one_worker_is_that_of_its_column_and_inputs_are_struck() -> None:
         lambda parts: (rank == 3)[:, None] & (parts["mask"] > 0),
         sample_columns={"rank": rank},
     )
-    assert finding.families == {
-        "weights": "it follows `rank`",
-        "worker": "it follows `rank`",
-    }
+    means = [number.value for number in finding.candidates[0].evidence]
+    here, elsewhere = (f"{mean:.2g}" for mean in means)
+    clue = f"it follows `rank`; {here} nat here, {elsewhere} elsewhere"
+    assert finding.families == {"weights": clue, "worker": clue}
 
 
 def test_a_mismatch_of_all_tokens_is_of_weights_and_what_facts_name() -> None:
@@ -139,7 +139,7 @@ def test_a_mismatch_of_all_tokens_is_of_weights_and_what_facts_name() -> None:
         0
     ]
     assert finding.kind == "level"
-    assert finding.families["weights"] == "the facts name a LoRA"
+    assert finding.families["weights"].startswith("the facts name a LoRA; ")
     assert "numerics" in finding.families
     assert "image_window" not in map(str, finding.candidates)
 
@@ -164,7 +164,8 @@ def test_a_cache_of_few_bits_is_named_where_all_before_is_equal(value: str) -> N
         meta={"facts": {"rollout_kv_cache_dtype": value}},
     )
     finding = rd.diagnose(batch)[0]
-    equal = "all tokens before it are equal"
+    num_before = finding.tokens().groupby("sample")["position"].min().sum()
+    equal = f"all {num_before:,} tokens before it are equal"
     named = f"the facts name an FP8 KV cache; {equal}" if "fp8" in value else equal
     assert finding.families["numerics"] == named
     assert not {"ids", "context", "weights", "worker"} & {*finding.families}

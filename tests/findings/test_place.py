@@ -20,6 +20,8 @@ def place(*names: str, **values: Any) -> Place:
         "conditions": tuple(Condition(name, "=", 1, f"{name} 1") for name in names),
         "tokens": np.array([True, True, False, False]),
         "over": np.array([True, True, False, False]),
+        "exceeding": np.array([True, True, False, False]),
+        "base": np.ones(4, dtype=bool),
         "candidates": np.arange(2),
         "num_tokens": 2,
         "num_large": 0,

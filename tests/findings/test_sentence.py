@@ -174,8 +174,8 @@ def test_a_kind_without_an_article_gets_none() -> None:
 def test_a_ratio_has_one_form(ratio: float, times: str) -> None:
     bare = np.empty(0, dtype=int)
     place = Place(
-        conditions=(), tokens=bare, over=bare, candidates=bare, num_tokens=0,
-        num_large=0, num_samples=0, share=0.0, ratio=ratio, low=0.0, high=0.0, p=None,
-        log_likelihood_ratio=0.0,
+        conditions=(), tokens=bare, over=bare, exceeding=bare, base=bare,
+        candidates=bare, num_tokens=0, num_large=0, num_samples=0, share=0.0,
+        ratio=ratio, low=0.0, high=0.0, p=None, log_likelihood_ratio=0.0,
     )  # fmt: skip
     assert place.times == times

@@ -45,12 +45,12 @@ def test_the_interval_is_of_clusters_of_samples() -> None:
 
 
 def test_cells_of_few_clusters_are_marked() -> None:
-    sample = np.r_[np.arange(20), np.arange(9)]
-    cell = np.repeat([0, 1], [20, 9])
-    values = np.arange(29.0)
+    sample = np.r_[np.arange(20), np.arange(4)]
+    cell = np.repeat([0, 1], [20, 4])
+    values = np.arange(24.0)
     assert cell_means(values, cell, sample)["is_few"].tolist() == [False, True]
-    triples = np.arange(20) // 3
-    cells = cell_means(values, cell, sample, triples)
+    fives = np.arange(20) // 5
+    cells = cell_means(values, cell, sample, fives)
     assert cells["is_few"].tolist() == [True, True]
 
 

@@ -9,11 +9,13 @@ import pytest
 
 from rounddiag.stats.intervals import (
     _NUM_DRAWS,
+    FEW_SAMPLES,
     IntervalScale,
     Resampling,
     ratio_interval,
     standard_error,
 )
+from tests.benchmarks.coverage import Round, covered
 
 
 def by_loops(
@@ -180,15 +182,18 @@ def test_fewer_than_five_clusters_with_tokens_have_no_interval(num: int) -> None
     assert np.isnan(interval).all()
 
 
-def test_of_nine_clusters_the_interval_is_that_of_the_t_distribution() -> None:
-    nothing = np.zeros(3)
-    totals, counts = np.arange(1.0, 10.0), np.ones(9)
+@pytest.mark.parametrize("num", [FEW_SAMPLES, 8])
+def test_intervals_of_few_clusters_cover_what_they_claim(num: int) -> None:
+    # 90 % of the 95 % that they claim; with 700 batches 95.4 and 90.7 % are covered.
+    generator = np.random.default_rng(0)
+    found = [covered(generator, Round(num_samples=num))[2] for _ in range(300)]
+    assert np.mean(found) >= 0.9 * 0.95
 
-    interval = Resampling(12).ratio_interval(
-        np.r_[totals, nothing], np.r_[counts, nothing]
-    )
 
-    assert interval == ratio_interval(totals, counts)
+def test_of_fewer_clusters_there_is_no_interval() -> None:
+    totals, counts = np.arange(1.0, FEW_SAMPLES), np.ones(FEW_SAMPLES - 1)
+    ends = Resampling(FEW_SAMPLES - 1).ratio_interval(totals, counts)
+    assert np.isnan(ends).all()
 
 
 def test_no_difference_at_all_has_no_interval() -> None:

@@ -112,12 +112,12 @@ def test_groups_are_the_clusters_where_there_are_groups() -> None:
         ),
         pytest.param(
             1,
-            {"num_samples": [64, 10, 9], "mean": [0.1, 0.2, 0.9]},
+            {"num_samples": [64, 5, 4], "mean": [0.1, 0.2, 0.9]},
             id="not a round of few samples",
         ),
         pytest.param(
             2,
-            {"num_samples": [9, 8, 1], "mean": [0.1, 0.2, 0.9]},
+            {"num_samples": [4, 3, 1], "mean": [0.1, 0.2, 0.9]},
             id="few samples among their like",
         ),
         pytest.param(

@@ -169,31 +169,31 @@ def test_rounds_from_the_end_are_divided_too() -> None:
     assert rows(summary, "rank", "round", "num_tokens") == wanted
 
 
-def test_rounds_of_fewer_than_ten_samples_are_marked() -> None:
-    mask = torch.ones(10, 3)
-    mask[:, 1], mask[9, 2] = 0, 0
+def test_rounds_of_fewer_than_five_samples_are_marked() -> None:
+    mask = torch.ones(5, 3)
+    mask[:, 1], mask[4, 2] = 0, 0
     summary = round_summary(padded(mask, mask, mask))
-    assert summary["num_samples"].tolist() == [10, 9]
+    assert summary["num_samples"].tolist() == [5, 4]
     assert summary["is_few"].tolist() == [False, True]
 
 
-def test_rounds_of_fewer_than_ten_groups_are_marked_where_groups_are_drawn() -> None:
-    mask = torch.ones(40, 3)
-    mask[36:, 2] = 0
+def test_rounds_of_fewer_than_five_groups_are_marked_where_groups_are_drawn() -> None:
+    mask = torch.ones(20, 3)
+    mask[16:, 2] = 0
     mask[:, 1] = 0
-    groups = tuple(str(i // 4) for i in range(40))
+    groups = tuple(str(i // 4) for i in range(20))
     batch = padded(mask, mask, mask, group_ids=groups)
     assert round_summary(batch)["is_few"].tolist() == [False, True]
     by_sample = round_summary(batch, cluster="sample")
     assert by_sample["is_few"].tolist() == [False, False]
-    assert by_sample["num_samples"].tolist() == [40, 36]
+    assert by_sample["num_samples"].tolist() == [20, 16]
 
 
-def test_samples_without_a_finite_diff_are_none_of_ten() -> None:
-    old = torch.zeros(12, 1)
+def test_samples_without_a_finite_diff_are_none_of_five() -> None:
+    old = torch.zeros(7, 1)
     old[:3] = torch.nan
-    summary = round_summary(padded(torch.ones(12, 1), old, torch.zeros(12, 1)))
-    assert summary["num_samples"].tolist() == [12]
+    summary = round_summary(padded(torch.ones(7, 1), old, torch.zeros(7, 1)))
+    assert summary["num_samples"].tolist() == [7]
     assert summary["is_few"].tolist() == [True]
 
 

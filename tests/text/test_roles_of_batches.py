@@ -44,7 +44,7 @@ def joined_by_role(of: list[tuple[str, str]]) -> list[tuple[str, str]]:
                 ("<think>|I| do| not| see| Location|,| I| scroll|.|</think>", THOUGHT),
                 (" scroll", ACTION),
                 ("(", SYNTAX),
-                ("down", "other"),
+                ("down", "other arguments"),
                 (")", SYNTAX),
                 ("<|im_end|>", SPECIAL),
             ],

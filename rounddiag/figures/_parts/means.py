@@ -225,9 +225,9 @@ def caution_few(num_samples: int) -> str:
     Examples
     --------
     >>> caution_few(9)
-    'fewer than 10 samples: interpret with caution'
+    'fewer than 5 samples: interpret with caution'
     >>> caution_few(64)
-    'fewer than 10 independent samples: interpret with caution'
+    'fewer than 5 independent samples: interpret with caution'
     """
     return f"{_few(num_samples)}: interpret with caution"
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.finding import Evidence
+from rounddiag.findings.measure import Measure
 from rounddiag.findings.noise import Noise, fitting_half
 from rounddiag.findings.reference import code_probability
 from rounddiag.findings.registry import register

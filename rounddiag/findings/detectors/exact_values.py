@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.finding import Evidence
+from rounddiag.findings.measure import Measure
 from rounddiag.findings.registry import register
 from rounddiag.findings.two_kinds import find_two_kinds
 from rounddiag.wording import pluralize

@@ -10,7 +10,8 @@ import numpy as np
 
 from rounddiag.core.columns import to_numpy
 from rounddiag.core.scores import select_scores
-from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.finding import Evidence
+from rounddiag.findings.measure import Measure
 from rounddiag.findings.noise import Noise, fitting_half
 from rounddiag.findings.registry import register
 from rounddiag.wording import with_minus

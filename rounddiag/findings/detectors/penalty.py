@@ -9,8 +9,9 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.findings.bins import mean_by_bin
-from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.finding import Evidence
 from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.measure import Measure
 from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.registry import register
 from rounddiag.findings.view import LARGEST_DIFF, View
@@ -61,11 +62,6 @@ def logit_processor(view: View) -> Evidence | None:
             "take raw log-probs."
         ),
     )
-
-
-def differs_at_seen_ids(view: View) -> bool:
-    """Return whether a penalty is possible: ids seen before differ at all."""
-    return view.batch.response_ids is None or best_split(view) is not None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,7 +10,8 @@ import numpy as np
 from rounddiag.core.columns import to_numpy
 from rounddiag.core.scores import select_scores
 from rounddiag.findings.detectors.failed_checks import not_written
-from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.finding import Evidence
+from rounddiag.findings.measure import Measure
 from rounddiag.findings.noise import Noise
 from rounddiag.findings.registry import register
 from rounddiag.findings.view import LARGEST_DIFF

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.finding import Evidence
+from rounddiag.findings.measure import Measure
 from rounddiag.findings.noise import Noise, fitting_half
 from rounddiag.findings.registry import register
 from rounddiag.wording import with_minus

@@ -8,9 +8,10 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.findings.detectors.penalty import MIN_PARTIAL, best_split
-from rounddiag.findings.detectors.truncation import lacks_mass
-from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.detectors.truncation import find_missing
+from rounddiag.findings.finding import Evidence
 from rounddiag.findings.level import log_odds
+from rounddiag.findings.measure import Measure
 from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.registry import register
 from rounddiag.findings.view import View
@@ -101,7 +102,7 @@ class _Line:
         """Fit the samples that agree; None where the log-odds follow no line."""
         split = best_split(view)
         is_penalty = split is not None and split.partial > MIN_PARTIAL
-        if view.is_fitted or is_penalty or lacks_mass(view):
+        if view.is_fitted or is_penalty or find_missing(view):
             return None
         chosen = _measurable(view)
         if chosen.sum() < _MIN_TOKENS or view.abs_diff[chosen].mean() < MIN_LEVEL:
@@ -164,20 +165,24 @@ class _Line:
         return np.where(_measurable(view), fitted, 0.0)
 
 
-def follows_log_odds(view: View) -> bool:
-    """Return whether a temperature is possible: half of its relation."""
-    chosen = _measurable(view)
-    if view.is_fitted or chosen.sum() < _MIN_TOKENS:
-        return not view.is_fitted
+def gaps_of_log_odds(view: View) -> tuple[Array, Array, Array]:
+    """Return where log-odds are known, their mean, and the gap between them."""
     odds, others = log_odds(view.log_prob_a), log_odds(view.log_prob_b)
-    x, y = (
-        ((odds + others) / 2)[chosen],
-        np.clip(others - odds, -_LARGE, _LARGE)[chosen],
+    return (
+        _measurable(view),
+        (odds + others) / 2,
+        np.clip(others - odds, -_LARGE, _LARGE),
     )
-    if x.std() == 0 or y.std() == 0:
-        return False
-    z = _z(x, y, view.sample[chosen])
-    return bool(np.corrcoef(x, y)[0, 1] ** 2 > MIN_EXPLAINED / 2 and abs(z) > _MIN_Z)
+
+
+def follow_log_odds(view: View) -> float:
+    """Return which part of the squares follows the log-odds; 0 below half of it."""
+    chosen, x, y = gaps_of_log_odds(view)
+    x, y = x[chosen], y[chosen]
+    if view.is_fitted or len(x) < _MIN_TOKENS or x.std() == 0 or y.std() == 0:
+        return 0.0
+    part, z = float(np.corrcoef(x, y)[0, 1] ** 2), _z(x, y, view.sample[chosen])
+    return part * (part > MIN_EXPLAINED / 2 and abs(z) > _MIN_Z)
 
 
 def _explain(x: Array, y: Array, fit: Array) -> float:

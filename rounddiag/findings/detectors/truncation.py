@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.finding import Evidence
 from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.measure import Measure
 from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.place import find_places
 from rounddiag.findings.registry import register
@@ -115,12 +116,12 @@ def _mass(view: View) -> tuple[float, float, float]:
     return lost, error, lost / max(float(np.abs(d).mean()), _TINY)
 
 
-def lacks_mass(view: View) -> bool:
-    """Return whether a truncated distribution is possible: half of its relation."""
+def find_missing(view: View) -> float:
+    """Return which part of |diff| is missing mass; 0 below half of the relation."""
     if view.is_fitted or view.uncertain.sum() < _MIN_TOKENS:
-        return not view.is_fitted
+        return 0.0
     lost, error, missing = _mass(view)
-    return missing > MIN_MISSING / 2 and lost > _MIN_Z / 2 * error
+    return missing * (missing > MIN_MISSING / 2 and lost > _MIN_Z / 2 * error)
 
 
 def _lost(view: View) -> Array:

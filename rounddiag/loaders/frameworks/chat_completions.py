@@ -15,6 +15,7 @@ import numpy as np
 
 from rounddiag.batch.messages import messages_in
 from rounddiag.batch.turns import GENERATED
+from rounddiag.columns.column import is_real
 from rounddiag.loaders.assembly.turns import Transcript, said_key
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.conversations import add_calls

@@ -1,0 +1,93 @@
+"""`another_token`, a candidate: log-probs that may be those of likelier tokens.
+
+A sampler's answer has the log-probs of several tokens at each place. Where the first is
+taken, which is the likeliest, in place of the sampled one, sampled tokens below one
+half are too likely, and the likely ones are right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.core.divergence import FACTOR_2
+from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.detectors.truncation import MIN_MISSING, NEARLY_ALL
+from rounddiag.findings.finding import Evidence
+from rounddiag.findings.measure import Measure
+from rounddiag.findings.registry import register
+from rounddiag.wording import percent
+
+if TYPE_CHECKING:
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
+
+_HALF = np.log(0.5)
+_MIN_TOKENS = 30  # as many as a relation of all tokens needs
+
+
+@register("another_token", kind="fact")
+def another_token(view: View) -> Evidence | None:
+    """Find tokens that one engine finds unlikely and the other always likelier.
+
+    The probabilities of two tokens add up to 1 at most. Tokens that the first engine
+    finds likely must agree as is usual: where a context is lost they do not.
+    """
+    if view.is_fitted or not len(view):
+        return None
+    return next(
+        (
+            evidence
+            for engine, given, other in (
+                (view.b, view.log_prob_b, view.log_prob_a),
+                (view.a, view.log_prob_a, view.log_prob_b),
+            )
+            if (evidence := _find(view, engine, given, other)) is not None
+        ),
+        None,
+    )
+
+
+def _find(view: View, engine: str, given: Array, other: Array) -> Evidence | None:
+    """Return the tokens of which `engine` gave the log-prob of another token."""
+    gap = given - other
+    far = np.abs(gap) > FACTOR_2
+    likely = view.uncertain & (other >= _HALF)
+    if far.sum() < _MIN_TOKENS or likely.sum() < _MIN_TOKENS:
+        return None
+    above = float((gap[far] > 0).mean())
+    fits = float((np.exp(given[far]) + np.exp(other[far]) <= 1).mean())
+    rest = float(np.abs(gap[likely]).mean())
+    usual = float(view.usual.of_tokens(given[likely]).mean())
+    num_values = min(len(np.unique(values[far])) for values in (given, other))
+    is_one_value = num_values < far.sum() / 2  # one that fills
+    if min(above, fits) < NEARLY_ALL or rest > usual or is_one_value:
+        return None
+    if gap[likely].mean() > MIN_MISSING * rest:
+        return None  # a truncated distribution raises likely tokens as well
+    tokens = (other < _HALF) & (gap > view.usual.of_tokens(given))
+    name = view.a if engine == view.b else view.b
+    num = int(tokens.sum())
+    return Evidence(
+        cause="unknown",
+        tokens=tokens,
+        measures=(
+            Measure(name="tokens", value=num, unit="tokens"),
+            Measure(name="share that is higher", value=above, unit="share"),
+            Measure(name="share that adds up to 1 at most", value=fits, unit="share"),
+            Measure(name="mean |diff| of likely tokens", value=rest, unit="nat"),
+        ),
+        where={
+            "fact": f"{num:,} tokens that `{name}` finds unlikely have a higher"
+            f" log-prob in `{engine}`, as of another token"
+        },
+        shown=(
+            f"Of {int(far.sum()):,} tokens that differ by more than a factor of 2,"
+            f" {percent(above)} are likelier in `{engine}`, and at {percent(fits)} both"
+            " probabilities add up to 1 at most, as those of two tokens do; tokens that"
+            f" `{name}` finds likelier than one half agree to {rest:.2g} nat."
+        ),
+        candidates=("another_token",),
+        next_step=CAUSES["another_token"].test,
+    )

@@ -1,0 +1,155 @@
+"""`copied_log_probs`: runs of values that are another run of the same column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.findings.finding import Evidence
+from rounddiag.findings.measure import Measure
+from rounddiag.findings.permutation import LEVEL
+from rounddiag.findings.registry import register
+from rounddiag.wording import pluralize
+
+if TYPE_CHECKING:
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
+
+RUN = 4  # tokens in a row of which a copy has bitwise equal values
+# Fewer are not worth the search, and equal values of certain tokens are few more: a
+# sound batch of 64 samples has 8 in 2 samples.
+_MIN_TOKENS = 12
+_MIN_DIFF = 0.1  # nats: tokens that lost their own value
+
+
+@register("copied_log_probs", kind="fact")
+def copied_log_probs(view: View) -> Evidence | None:
+    """Find runs whose values are those of another run of the same column.
+
+    Of two equal runs the copy is the one that differs more from the other engine. Two
+    runs are equal by chance with the product of the shares that their values have; that
+    must be below 1 / 200 for all pairs of places together.
+    """
+    if view.is_fitted or (view.abs_diff > _MIN_DIFF).sum() < _MIN_TOKENS:
+        return None
+    if view.batch.response_ids is None:
+        return None
+    for engine, values in ((view.b, view.log_prob_b), (view.a, view.log_prob_a)):
+        tokens = _copies(view, values)
+        if tokens.sum() > _MIN_TOKENS:
+            return _evidence(view, tokens, engine)
+    return None
+
+
+def _copies(view: View, values: Array) -> Array:
+    """Return the tokens of runs that are copies."""
+    import pandas as pd
+
+    num = len(values)
+    codes = pd.factorize(values)[0]
+    surprise = np.log(num) - np.log(np.bincount(codes))[codes]
+    tokens = np.zeros(num, dtype=bool)
+    size, ids, prompt = view.abs_diff, view.token_id, view.facts.prompt[view.sample]
+    distances = []
+    for at, pair, length in zip(*_equal_runs(view, codes), strict=True):
+        spans = [slice(first, first + length) for first in (at, pair)]
+        differs = np.not_equal(*(ids[span] for span in spans))
+        if prompt[at] != prompt[pair]:
+            differs |= differs.any()  # equal texts after one prompt have equal values
+        if surprise[spans[0]][differs].sum() > 2 * np.log(num) - np.log(LEVEL):
+            copy, source = sorted(spans, key=lambda span: -size[span].sum())
+            tokens[copy] = True
+            rows, steps = view.sample, view.num_before
+            away = [each[source.start] - each[copy.start] for each in (rows, steps)]
+            distances.append(away)
+    if distances:
+        known, counts = np.unique(distances, axis=0, return_counts=True)
+        if 2 * counts.max() > len(distances):
+            distance = known[counts.argmax()]
+            tokens |= _at_distance(view, values, surprise, tokens, distance)
+    return tokens
+
+
+def _equal_runs(view: View, codes: Array) -> tuple[Array, Array, Array]:
+    """Return where runs begin, where the next equal ones do, and their lengths."""
+    starts = np.arange(max(len(codes) - RUN + 1, 0))
+    starts = starts[view.sample[starts] == view.sample[starts + RUN - 1]]
+    number = _number_runs(codes, starts)
+    order = np.argsort(number, kind="stable")
+    is_same = np.diff(number[order]) == 0
+    first, other = starts[order[:-1][is_same]], starts[order[1:][is_same]]
+    # Neighbours at the same distance from their pairs are one run.
+    order = np.lexsort((first, other - first))
+    first, other = first[order], other[order]
+    goes_on = (np.diff(first) == 1) & (np.diff(other) == 1)
+    begins = np.flatnonzero(np.r_[True, ~goes_on][: len(first)])
+    return first[begins], other[begins], np.diff(np.r_[begins, len(first)]) + RUN - 1
+
+
+def _at_distance(
+    view: View, values: Array, surprise: Array, copies: Array, distance: Array
+) -> Array:
+    """Return the other copies at a distance of rows and tokens that is established.
+
+    Fewer values prove a run. Equal texts after one prompt do not count. A source that
+    is a copy itself has lost its value: the other engine's stands for it.
+    """
+    begins = np.searchsorted(view.sample, np.arange(view.batch.num_samples + 1))
+    row, step = view.sample + distance[0], view.num_before + distance[1]
+    inside = (row >= 0) & (row < view.batch.num_samples) & (step >= 0)
+    row = np.where(inside, row, 0)
+    inside &= step < np.diff(begins)[row]
+    pair = np.where(inside, begins[row] + step, 0)
+    prompt = view.facts.prompt
+    differs = (view.token_id != view.token_id[pair]) | (distance[1] != 0)
+    differs |= prompt[row] != prompt[view.sample]
+    num, first = np.cumsum(differs), begins[view.sample]
+    has_differed = num > num[first] - differs[first]
+    equal = inside & (values == values[pair]) & has_differed & ~copies[pair]
+    is_edge = np.diff(equal, prepend=False) | (np.diff(view.sample, prepend=-1) != 0)
+    edges = np.flatnonzero(is_edge)
+    length = np.diff(np.r_[edges, len(equal)])
+    proof = np.add.reduceat(surprise, edges)
+    is_run = equal[edges] & (length >= RUN)
+    is_run &= proof > np.log(len(values)) - np.log(LEVEL)
+    others = view.log_prob_a + view.log_prob_b - values
+    fits = np.abs(values - others[pair]) <= view.usual.of_tokens(values)
+    lost = inside & copies[pair] & fits & (view.abs_diff > _MIN_DIFF)
+    new = np.repeat(is_run, length)
+    return (new & ~new[pair]) | lost
+
+
+def _number_runs(codes: Array, starts: Array) -> Array:
+    """Return a number for each run of codes: equal numbers are equal runs."""
+    import pandas as pd
+
+    number = codes[starts]
+    for k in range(1, RUN):
+        number = pd.factorize(number * (int(codes.max()) + 1) + codes[starts + k])[0]
+    return number
+
+
+def _evidence(view: View, tokens: Array, engine: str) -> Evidence:
+    num, samples = int(tokens.sum()), np.unique(view.sample[tokens])
+    begins = np.flatnonzero(np.diff(tokens & True, prepend=False) & tokens)
+    elsewhere = float(view.abs_diff[~tokens].mean()) if not tokens.all() else 0.0
+    here = float(view.abs_diff[tokens].mean())
+    return Evidence(
+        tokens=tokens,
+        measures=(
+            Measure(name="tokens", value=num, unit="tokens"),
+            Measure(name="samples", value=len(samples), unit="samples"),
+            Measure(name="mean |diff| here", value=here, unit="nat"),
+            Measure(name="mean |diff| elsewhere", value=elsewhere, unit="nat"),
+        ),
+        where={
+            "fact": f"{num:,} tokens have the `{engine}` log-probs of other tokens, bit"
+            f" by bit, in {pluralize(len(begins), 'run')} of {RUN} or more, in"
+            f" {len(samples):,} of {pluralize(view.num_samples, 'sample')}"
+        },
+        shown=(
+            f"The same values in a row stand at other ids, where they fit: these tokens"
+            f" differ by {here:.2g} nat, the others by {elsewhere:.2g}."
+        ),
+    )

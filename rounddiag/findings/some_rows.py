@@ -1,0 +1,140 @@
+"""A setting of the sampler in some rows only: those without an image, or of a client.
+
+The relation of a setting is summed by sample, so that each set of samples that a column
+names costs a sum. The best set is then judged as a batch of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from scipy.special import bdtrc
+
+from rounddiag.findings.conditions import columns_of_tokens
+from rounddiag.findings.detectors.temperature import MIN_EXPLAINED, gaps_of_log_odds
+from rounddiag.findings.detectors.truncation import LARGEST, MIN_MISSING
+from rounddiag.findings.level import MIN_SAMPLES
+from rounddiag.findings.permutation import LEVEL
+from rounddiag.findings.registry import DETECTORS
+
+if TYPE_CHECKING:
+    from rounddiag._typing import Array
+    from rounddiag.findings.finding import Evidence
+    from rounddiag.findings.view import View
+
+# Values of a relation by sample, and how far sets of samples follow it: above 0 from
+# the share on that a setting of all tokens needs.
+_Relation: TypeAlias = "tuple[list[Array], Callable[[list[Array]], Array]]"
+
+
+def settings_of_sets(view: View) -> Iterator[Evidence]:
+    """Yield what undoes a setting of the sampler in a set of samples."""
+    if view.is_fitted or not len(view):
+        return
+    sets = [*_natural_sets(view)]
+    masks = np.array([samples for _, samples in sets])
+    for name, (sums, follow) in _relations(view).items():
+        if sets:
+            gains = follow([masks @ values for values in sums])
+            text, samples = sets[int(np.argmax(gains))]
+            if gains.max() > 0:
+                yield from _undone(view, name, samples, text)
+    yield from _undone(view, "truncated_sampling", _one_sided(view), "")
+
+
+def _relations(view: View) -> dict[str, _Relation]:
+    """Return the sums by sample of the relation of each setting."""
+    num = view.batch.num_samples
+
+    def sums(chosen: Array, *values: Array) -> list[Array]:
+        sample = view.sample[chosen]
+        return [np.bincount(sample, each[chosen], num) for each in values]
+
+    d = np.minimum(view.diff, LARGEST)
+    lost = sums(view.uncertain, -np.expm1(d), np.abs(d))
+    chosen, x, y = gaps_of_log_odds(view)
+    line = sums(chosen, np.ones(len(x)), x, y, x * x, x * y, y * y)
+    return {
+        "truncated_sampling": (lost, lambda s: s[0] - MIN_MISSING * s[1]),
+        "temperature": (line, _excess_of_line),
+    }
+
+
+def _excess_of_line(sums: list[Array]) -> Array:
+    """Return the squares that a line explains beyond the least part of them."""
+    num, x, y, xx, xy, yy = sums
+    num = np.maximum(num, 1)
+    xx, xy, yy = xx - x * x / num, xy - x * y / num, yy - y * y / num
+    return xy**2 / np.maximum(xx, 1e-300) - MIN_EXPLAINED * yy
+
+
+def _natural_sets(view: View) -> Iterator[tuple[str, Array]]:
+    """Yield the samples with each value of a column, and those without an image."""
+    begins = np.unique(view.sample, return_index=True)
+    for column in columns_of_tokens(view):
+        codes = np.full(view.batch.num_samples, -1)
+        codes[begins[0]] = column.codes[begins[1]]
+        if column.name == "images_seen":
+            code = [*column.values].index(0) if 0 in column.values else -1
+            chosen = (column.codes == code) & (code >= 0)
+            samples = codes == code
+            if samples.any() and (chosen == samples[view.sample]).all():
+                yield column.condition("<=", code).text, samples
+        elif column.scope == "sample" and "=" in column.relations:
+            for code in range(len(column.values)):
+                yield column.condition("=", code).text, codes == code
+
+
+def _one_sided(view: View) -> Array:
+    """Return the samples that a truncation can have: `b` is never below `a` there.
+
+    Those with a log-prob of exactly 0 at an uncertain token, or with so many diffs
+    below 0 that a fair coin gives as many in one batch of 200.
+    """
+    num = view.batch.num_samples
+    differs = view.uncertain & (view.diff != 0)
+    total, below, alone = (
+        np.bincount(view.sample[chosen], minlength=num)
+        for chosen in (
+            differs,
+            differs & (view.diff < 0),
+            differs & (view.log_prob_b == 0),
+        )
+    )
+    p = np.where(below > 0, bdtrc(below - 1.0, total, 0.5), 1.0)
+    return (alone > 0) | (p * num < LEVEL)
+
+
+def _undone(view: View, name: str, samples: Array, text: str) -> Iterator[Evidence]:
+    """Yield what a detector finds in the tokens of some samples only."""
+    chosen = samples[view.sample]
+    num = len(np.unique(view.sample[chosen]))
+    if num < MIN_SAMPLES or chosen.all() or name not in DETECTORS:
+        return
+    for evidence in DETECTORS[name].evidence(view.keep(chosen)):
+        tokens = np.zeros(len(view), dtype=bool)
+        tokens[chosen] = evidence.tokens
+        yield replace(
+            evidence,
+            cause=evidence.cause or name,
+            tokens=tokens,
+            effect=_within(samples, evidence),
+            where={**evidence.where, "condition": text} if text else evidence.where,
+        )
+
+
+def _within(samples: Array, evidence: Evidence) -> Callable[[View], Array]:
+    """Return the effect of evidence at the tokens of some samples."""
+    undo = evidence.effect
+
+    def effect(view: View) -> Array:
+        inside = samples[view.sample]
+        left = np.zeros(len(view))
+        if undo is not None:
+            left[inside] = undo(view.keep(inside))
+        return left
+
+    return effect

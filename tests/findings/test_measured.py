@@ -1,0 +1,194 @@
+"""What is said of a place was measured there: planted noise, and numbers anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rounddiag as rd
+from tests.findings.small import Array, arrays, made, rounds_of, shaken
+
+PROMPT = 40
+
+
+def with_prompts(batch: rd.Batch) -> rd.Batch:
+    """Give each sample a prompt of its own, all of one length."""
+    num = len(batch)
+    ids = torch.arange(num * PROMPT) % 50 + 10
+    return replace(batch, prompt_ids=ids, prompt_offsets=torch.arange(num + 1) * PROMPT)
+
+
+def planted(kind: str, parts: dict[str, Array], seed: int) -> Array:
+    """Return where a fault is: a set of samples, rounds, positions or columns."""
+    rng = np.random.default_rng(seed)
+    shape = parts["mask"].shape
+    if kind == "samples":
+        return (rng.permutation(shape[0]) < 8)[:, None] & np.ones(shape, dtype=bool)
+    if kind == "rank":
+        return (np.arange(shape[0]) % 4 == seed % 4)[:, None] & np.ones(shape, bool)
+    if kind == "rounds":
+        return rounds_of(parts) >= 1 + seed % 3
+    if kind == "early":
+        return rounds_of(parts) <= seed % 2
+    if kind == "position":
+        return np.broadcast_to(np.arange(shape[1]) >= 30 + seed % 30, shape)
+    return -parts["rollout"] > 0.7  # `band`: unlikely tokens
+
+
+def numbers_of(
+    finding: rd.findings.Finding, diagnosis: rd.findings.Diagnosis, tokens: Any
+) -> dict[str, float]:
+    """Compute from the frame of all tokens what evidence may say of a finding."""
+    keys = ["sample", "round", "token"]
+    own = tokens.merge(finding.tokens()[keys], on=keys)
+    place = tokens.merge(finding.tokens()[keys], on=keys, how="left", indicator=True)
+    known = [f.tokens()[keys] for f in diagnosis if f.is_bug or f is finding]
+    apart = tokens.merge(pd.concat(known).drop_duplicates(), how="left", indicator="in")
+    outside = tokens[(apart["in"] == "left_only").to_numpy()]
+    unsure = own[own[["old_log_prob", "rollout_log_prob"]].min(axis=1) < -1e-3]
+    written = tokens.groupby("sample").cumcount().to_numpy()
+    written = written[(place["_merge"] == "both").to_numpy()]
+    likely = own[["old_log_prob", "rollout_log_prob"]].max(axis=1)
+    return {
+        "tokens": len(own),
+        "samples": own["sample"].nunique(),
+        "mean |diff| here": own["diff"].abs().mean(),
+        "mean |diff| elsewhere": outside["diff"].abs().mean(),
+        "mean |diff| of round 0": own["diff"].abs()[own["round"] == 0].mean(),
+        "mean |diff| at uncertain tokens": unsure["diff"].abs().mean(),
+        "mean diff at uncertain tokens": unsure["diff"].mean(),
+        "mean diff": own["diff"].mean(),
+        "mean of the higher log-prob": likely.mean(),
+        "mean number of generated tokens before it": written.mean(),
+        "mean number of observed tokens before it": (own["position"] - written).mean(),
+        "first position in the context": own["position"].min() + PROMPT,
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    kind=st.sampled_from(["samples", "rank", "rounds", "early", "position", "band"]),
+    scale=st.floats(0.1, 0.6),
+)
+def test_every_number_of_the_evidence_is_one_of_the_frame(
+    seed: int, kind: str, scale: float
+) -> None:
+    parts = arrays(seed=seed)
+    shaken(parts, planted(kind, parts, seed), scale, seed)
+    rank = np.arange(len(parts["mask"])) % 4
+    batch = with_prompts(made(parts, sample_columns={"rank": rank}))
+    tokens = rd.token_frame(
+        batch, ["position", "old_log_prob", "rollout_log_prob"]
+    ).assign(diff=lambda frame: frame["diff"].astype(float))
+    diagnosis = rd.diagnose(batch)
+    for finding in diagnosis:
+        if finding.kind not in ("place", "level"):
+            continue
+        expected = numbers_of(finding, diagnosis, tokens)
+        for candidate in finding.candidates:
+            assert candidate.evidence
+            assert candidate.clue
+            for measure in candidate.evidence:
+                if measure.name in expected:
+                    value = pytest.approx(expected[measure.name], rel=1e-4, abs=1e-6)
+                    assert measure.value == value, measure.name
+
+
+def one_sided(rollout: Array, rng: np.random.Generator) -> Array:
+    """Return log-probs over 90 to 100 % of the mass; 0 where one token is left."""
+    kept = 0.9 + 0.1 * rng.random(rollout.shape)
+    cut = np.minimum(rollout - np.log(kept), 0)
+    return np.where(rollout > np.log(0.9), 0, cut)
+
+
+@pytest.mark.parametrize("has_column", [True, False])
+def test_a_truncation_in_some_rows_is_undone_there(has_column: bool) -> None:
+    parts = arrays(48, noise=0.004)
+    rng = np.random.default_rng(4)
+    rows = np.sort(rng.permutation(48)[:14])
+    parts["rollout"][rows] = one_sided(parts["rollout"][rows], rng)
+    client = np.where(np.isin(np.arange(48), rows), "text", "vision")
+    columns = {"client": client} if has_column else {}
+    finding = rd.diagnose(made(parts, sample_columns=columns))[0]
+    assert finding.cause == "truncated_sampling"
+    assert finding.samples.tolist() == rows.tolist()
+    assert ("with client text" in finding.location) == has_column
+    assert "in 14 of 48 samples" in finding.location
+
+
+def test_a_temperature_of_one_client_is_undone_there() -> None:
+    parts = arrays(48, noise=0.004)
+    hot = np.arange(48) % 3 == 0
+    odds = parts["old"] - np.log(-np.expm1(np.minimum(parts["old"], -1e-9)))
+    warm = -np.logaddexp(0, -odds / 0.7)
+    parts["rollout"][hot] = warm[hot] * (parts["mask"] > 0)[hot]
+    client = np.array(["a", "b", "c"])[np.arange(48) % 3]
+    finding = rd.diagnose(made(parts, sample_columns={"client": client}))[0]
+    assert finding.cause == "temperature"
+    assert finding.samples.tolist() == np.flatnonzero(hot).tolist()
+
+
+def test_log_probs_of_the_likeliest_token_are_a_fact_and_no_place() -> None:
+    parts = arrays(48, noise=0.004)
+    rng = np.random.default_rng(5)
+    p = np.exp(parts["old"])
+    other = (p < 0.4) & (parts["mask"] > 0)
+    top = np.log(np.maximum((1 - p) * (0.5 + 0.4 * rng.random(p.shape)), p))
+    parts["rollout"] = np.where(other, top, parts["rollout"])
+    diagnosis = rd.diagnose(made(parts))
+    finding = diagnosis[0]
+    assert (finding.kind, [*map(str, finding.candidates)]) == (
+        "fact",
+        ["another_token"],
+    )
+    assert diagnosis.verdict == "broken"
+    tokens = finding.tokens()
+    assert finding.evidence[0].value == len(tokens)
+    assert (tokens["old_log_prob"] < np.log(0.5)).all()
+    assert (tokens["diff"] < 0).all()
+
+
+def copied(parts: dict[str, Array], rows: Array, size: int, seed: int) -> Array:
+    """Give rows a run of the values of the next row; return where."""
+    rng = np.random.default_rng(seed)
+    source = parts["rollout"].copy()
+    where = np.zeros(source.shape, dtype=bool)
+    for row in rows:
+        start = int(rng.integers(0, 18 - size))
+        where[row, start : start + size] = True
+    parts["rollout"] = np.where(where, np.roll(source, -1, axis=0), source)
+    return where
+
+
+@pytest.mark.parametrize("size", [6, 12])
+def test_runs_of_another_row_s_values_are_copies(size: int) -> None:
+    parts = arrays(48)
+    rows = np.arange(0, 40, 4)
+    where = copied(parts, rows, size, seed=6)
+    diagnosis = rd.diagnose(made(parts))
+    finding = diagnosis[0]
+    assert finding.cause == "copied_log_probs"
+    assert finding.samples.tolist() == rows.tolist()
+    assert finding.num_tokens == where.sum()
+    assert f"in {len(rows)} of 48 samples" in finding.location
+    assert diagnosis.verdict == "broken"
+
+
+def test_few_tokens_that_carry_all_are_no_weights() -> None:
+    parts = arrays(48, noise=0.003)
+    rng = np.random.default_rng(7)
+    rows = rng.permutation(48)[:14]
+    for row in rows:
+        parts["old"][row, rng.choice(np.flatnonzero(parts["mask"][row]))] -= 12
+    diagnosis = rd.diagnose(made(parts))
+    listed = {family for finding in diagnosis for family in finding.families}
+    assert not {"weights", "context", "positions"} & listed
+    assert "no part is spared" not in str(diagnosis)
