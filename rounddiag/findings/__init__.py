@@ -20,9 +20,11 @@ where tokens differ, and judges the level by the range of the batch's kind:
   several levels; `conditions`: the columns that describe them; `sample_sets`: sets of
   samples that no column names; `common_values`: values that the samples of such a set
   share; `slices`: the search for conjunctions; `permutation`: whether chance explains
-  one; `rotation`: hits that move along samples; `onset`: the first round that differs.
+  one; `rotation`: hits that move along samples; `starts`: a round, or a position in the
+  context, from which on a place is; `onset`: the first round that differs.
 - `causes`: what a finding can name; `families`: which families of causes are possible
-  at a place, and the clue for each.
+  at a place, with what was measured for each; `measure`: a number of the evidence;
+  `some_rows`: a sampler's setting in some rows only.
 - `noise`: |diff| of sound tokens, which a reversal must reach.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals; `bins`:
   quantiles, bins and groups of millions of values; `equal_tokens`: tokens that are

@@ -19,6 +19,7 @@ from rounddiag.errors import RounddiagError
 from rounddiag.findings.view import View
 from rounddiag.schema.columns import ORIGINAL_SAMPLE
 from rounddiag.text import pieces
+from rounddiag.vision.screenshots import StoredScreenshot
 
 # A column of names has at most so many distinct values, one of groups more; numbers are
 # cut at so many edges. A column with more values would name single samples.
@@ -203,17 +204,22 @@ def _of_rounds(view: View) -> Iterator[ColumnOfTokens]:
 def _of_pictures(view: View) -> Iterator[ColumnOfTokens]:
     """Yield the columns of the last picture that the file has not; of two alike, one.
 
-    Sizes are read from the pictures, which may be in a file: not where all have as many
-    tokens.
+    Sizes are not read from a file where all pictures have as many tokens, or where that
+    is not known.
     """
-    columns, known = view.batch.columns, dict[str, list[ColumnOfTokens]]()
-    own = {*columns.extra_names}
+    if view.images is None:
+        return
+    columns, parts = view.batch.columns, list[ColumnOfTokens]()
+    shots = (shot for row in view.batch.images or () for shot in row)
+    is_stored = any(isinstance(shot, StoredScreenshot) for shot in shots)
     for name in PICTURE_COLUMNS:
         column = columns.made(name)
-        known[name] = [] if column is None else [*_encode(column, view.segment)]
-        if name == PICTURE_COLUMNS[0] and column is not None and not known[name]:
+        parts += [] if column is None else _encode(column, view.segment)
+        is_first = name == PICTURE_COLUMNS[0]
+        if is_first and not parts and (column is not None or is_stored):
             return
-    parts = [part for name, parts in known.items() for part in parts if name not in own]
+    own = {*columns.extra_names}
+    parts = [part for part in parts if part.name not in own]
     for index, part in enumerate(parts):
         others = (other.codes for other in parts[index + 1 :])
         if not any(same_partition(part.codes, codes) for codes in others):

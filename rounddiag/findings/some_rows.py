@@ -36,12 +36,11 @@ def settings_of_sets(view: View) -> Iterator[Evidence]:
         return
     sets = [*_natural_sets(view)]
     masks = np.array([samples for _, samples in sets])
-    for name, (sums, follow) in _relations(view).items():
-        if sets:
-            gains = follow([masks @ values for values in sums])
-            text, samples = sets[int(np.argmax(gains))]
-            if gains.max() > 0:
-                yield from _undone(view, name, samples, text)
+    for name, (sums, follow) in (_relations(view) if sets else {}).items():
+        gains = follow([masks @ values for values in sums])
+        text, samples = sets[int(np.argmax(gains))]
+        if gains.max() > 0:
+            yield from _undone(view, name, samples, text)
     yield from _undone(view, "truncated_sampling", _one_sided(view), "")
 
 
@@ -51,9 +50,9 @@ def _relations(view: View) -> dict[str, _Relation]:
 
     def sums(chosen: Array, *values: Array) -> list[Array]:
         sample = view.sample[chosen]
-        return [np.bincount(sample, each[chosen], num) for each in values]
+        return [np.bincount(sample, each, num) for each in values]
 
-    d = np.minimum(view.diff, LARGEST)
+    d = np.minimum(view.diff[view.uncertain], LARGEST)
     lost = sums(view.uncertain, -np.expm1(d), np.abs(d))
     chosen, x, y = gaps_of_log_odds(view)
     line = sums(chosen, np.ones(len(x)), x, y, x * x, x * y, y * y)

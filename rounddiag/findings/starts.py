@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rounddiag._typing import Array
+from rounddiag.findings.bins import distinct
 from rounddiag.findings.view import ROUNDING, View
 
 # Nats of log-likelihood: slices nearer to the best are in its 95 % support interval
@@ -95,7 +96,7 @@ def _split(values: Array, size: Array) -> tuple[int, float, int]:
 
     The likelihood is that of normal sizes around the means of both parts.
     """
-    known, code = np.unique(values, return_inverse=True)
+    known, code = distinct(values)
     if len(known) < 2:  # noqa: PLR2004 nothing to split
         return int(known[0]), -np.inf, 1
     num, total = np.bincount(code), np.bincount(code, weights=size)

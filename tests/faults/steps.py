@@ -34,6 +34,7 @@ _LOGITS = {
     "syntax": (7.0, 2.0),
     "special": (10.0, 1.5),
     "other": (3.5, 2.2),
+    "other arguments": (3.5, 2.2),
 }
 
 

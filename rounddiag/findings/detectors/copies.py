@@ -75,6 +75,11 @@ def _equal_runs(view: View, codes: Array) -> tuple[Array, Array, Array]:
     """Return where runs begin, where the next equal ones do, and their lengths."""
     starts = np.arange(max(len(codes) - RUN + 1, 0))
     starts = starts[view.sample[starts] == view.sample[starts + RUN - 1]]
+    # What comes once has no copy: a run has none of it.
+    once = np.r_[0, np.cumsum(np.bincount(codes)[codes] == 1)]
+    starts = starts[once[starts + RUN] == once[starts]]
+    if not len(starts):
+        return starts, starts, starts
     number = _number_runs(codes, starts)
     order = np.argsort(number, kind="stable")
     is_same = np.diff(number[order]) == 0

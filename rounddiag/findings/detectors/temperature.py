@@ -166,19 +166,17 @@ class _Line:
 
 
 def gaps_of_log_odds(view: View) -> tuple[Array, Array, Array]:
-    """Return where log-odds are known, their mean, and the gap between them."""
-    odds, others = log_odds(view.log_prob_a), log_odds(view.log_prob_b)
-    return (
-        _measurable(view),
-        (odds + others) / 2,
-        np.clip(others - odds, -_LARGE, _LARGE),
+    """Return where log-odds are known, their mean there, and the gap between them."""
+    chosen = _measurable(view)
+    odds, others = (
+        log_odds(values[chosen]) for values in (view.log_prob_a, view.log_prob_b)
     )
+    return chosen, (odds + others) / 2, np.clip(others - odds, -_LARGE, _LARGE)
 
 
 def follow_log_odds(view: View) -> float:
     """Return which part of the squares follows the log-odds; 0 below half of it."""
     chosen, x, y = gaps_of_log_odds(view)
-    x, y = x[chosen], y[chosen]
     if view.is_fitted or len(x) < _MIN_TOKENS or x.std() == 0 or y.std() == 0:
         return 0.0
     part, z = float(np.corrcoef(x, y)[0, 1] ** 2), _z(x, y, view.sample[chosen])
