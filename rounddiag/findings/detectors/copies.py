@@ -50,7 +50,7 @@ def _copies(view: View, values: Array) -> Array:
     codes = pd.factorize(values)[0]
     surprise = np.log(num) - np.log(np.bincount(codes))[codes]
     tokens = np.zeros(num, dtype=bool)
-    size, ids, prompt = view.abs_diff, view.token_id, view.facts.prompt[view.sample]
+    size, ids, prompt = view.abs_diff, view.token_id, _prompts(view)[view.sample]
     distances = []
     for at, pair, length in zip(*_equal_runs(view, codes), strict=True):
         spans = [slice(first, first + length) for first in (at, pair)]
@@ -69,6 +69,13 @@ def _copies(view: View, values: Array) -> Array:
             distance = known[counts.argmax()]
             tokens |= _at_distance(view, values, surprise, tokens, distance)
     return tokens
+
+
+def _prompts(view: View) -> Array:
+    """Return a code for each sample's prompt; one code for all that are not known."""
+    facts = view.facts
+    is_known = facts.group is not None or facts.prompt_length is not None
+    return facts.prompt if is_known else np.zeros_like(facts.prompt)
 
 
 def _equal_runs(view: View, codes: Array) -> tuple[Array, Array, Array]:
@@ -106,7 +113,7 @@ def _at_distance(
     row = np.where(inside, row, 0)
     inside &= step < np.diff(begins)[row]
     pair = np.where(inside, begins[row] + step, 0)
-    prompt = view.facts.prompt
+    prompt = _prompts(view)
     differs = (view.token_id != view.token_id[pair]) | (distance[1] != 0)
     differs |= prompt[row] != prompt[view.sample]
     num, first = np.cumsum(differs), begins[view.sample]
