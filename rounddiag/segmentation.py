@@ -161,7 +161,6 @@ def _mask_error(block: Array | Tensor) -> BatchError:
 
 
 def _split_runs(start: Array, stop: Array, breaks: Array) -> tuple[Array, Array]:
-    """Split the runs at the breaks inside them."""
     if len(start) == 0:
         return start, stop
     run = np.searchsorted(start, breaks) - 1

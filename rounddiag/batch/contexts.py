@@ -233,7 +233,6 @@ def _follows(sequence: SampleSequence, round_: int) -> Follows:
 
 
 def _parts(index: Array, sequence: SampleSequence) -> list[ContextPiece]:
-    """Split a context into text and pictures, given its positions in the sequence."""
     shown = [
         (start, sequence.pictures[number]) for start, number in sequence.shown(index)
     ]

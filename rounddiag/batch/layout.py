@@ -140,7 +140,6 @@ def from_rows(values: Sequence[Any], others: Mapping[str, Any]) -> dict[str, Any
 
 
 def _require_tokens(others: Mapping[str, Any]) -> None:
-    """Raise a BatchError without token ids and without text."""
     if others.get("response_ids") is None and others.get("pieces") is None:
         raise BatchError.build(
             key="response_ids",

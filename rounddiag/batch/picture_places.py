@@ -59,7 +59,6 @@ def _places(
 
 
 def _round_starts(batch: Batch, sample: int) -> Array:
-    """Return the position of the first token of each round of a sample."""
     rounds = batch.rounds
     ends = rounds.sample.new_tensor([sample, sample + 1])
     first, last = torch.searchsorted(rounds.sample, ends).tolist()

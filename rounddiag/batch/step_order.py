@@ -93,7 +93,6 @@ _RECORD = 'batch.non_tensor_batch["step_idx"] = np.full(batch_size, _step)'
 
 
 def _order_by_prompts(batch: Batch, several: Sequence[_Rows]) -> StepOrder | None:
-    """Return the order that prompts prove for all trajectories, if they prove one."""
     if not several:
         return StepOrder(description="one row each")
     numbers = _numbers_by_prompts(batch, several)
@@ -108,7 +107,6 @@ _MAX_STEPS = 128  # per trajectory, because all pairs of steps are compared
 
 
 def _numbers_by_prompts(batch: Batch, several: Sequence[_Rows]) -> list[int] | None:
-    """Return the number of each step, if the prompts prove it for all trajectories."""
     if batch.prompt_ids is None or max(map(len, several)) > _MAX_STEPS:
         return None
     numbers = [0] * len(batch)

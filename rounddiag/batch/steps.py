@@ -146,7 +146,6 @@ def _join_texts(
 def _columns_of_texts(
     columns: Mapping[str, Array], groups: Mapping[Any, Sequence[int]]
 ) -> dict[str, dict[str, Array]]:
-    """Return the columns of samples and of rounds."""
     sizes = np.array([len(rows) for rows in groups.values()])
     heads = np.array([rows[0] for rows in groups.values()])
     order = np.array([row for rows in groups.values() for row in rows])

@@ -246,7 +246,6 @@ class TextTrajectory:
         return before._replace(pictures=_in_order(message.digests, known, new, fresh))
 
     def _enter(self, said: Said, new: Sequence[int], role: str = "") -> _Placed:
-        """Add a turn with those pictures of a message that are new."""
         # Turns of `assistant` are rounds, so that replies in a context have another.
         role = role or (_HISTORY if said.role == GENERATED else said.role)
         shots = [said.shots[i] for i in new]

@@ -195,7 +195,6 @@ def _columns(rows: Batch) -> dict[str, Array]:
 
 
 def _of_rows(rows: Batch) -> dict[str, Array]:
-    """Return what a batch has of each row, as columns."""
     known = {
         "row_id": rows.sample_ids,
         "row_group_id": rows.group_ids,

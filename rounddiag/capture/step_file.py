@@ -141,7 +141,6 @@ def save_step(
 
 
 def _update_metrics(batch: Batch) -> dict[str, float]:
-    """Return how far the updates of a step have moved the policy."""
     diff = diffs(select_scores(batch, "current", "old")).astype(np.float64)
     diff = diff[np.isfinite(diff)]
     metrics = {"mean_abs_diff": "abs_diff", "kl": "k3", "clip_share": "clip_share"}
@@ -247,7 +246,6 @@ def _run_entries(options: Options) -> dict[str, Any]:
 
 
 def _weight_entries(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of `meta` on weights: digests, and the trainer's version."""
     if not any(weights.values()):
         return {}
     versions = [event["version"] for event in weights["sent"]]

@@ -85,7 +85,6 @@ def judge_steps(
 
 
 def _wait_for_run(path: str, every: float, open_it: Callable[[], Run]) -> Run:
-    """Open a run once its folder has a step."""
     is_told = False
     while True:
         # Asked before: a step may be written while the run is opened.

@@ -184,7 +184,6 @@ def _pack(reply: object) -> str:
 
 
 def _words(diagnoses: Mapping[str, Diagnosis]) -> str:
-    """Return the verdict and the findings of each batch as text."""
     parts = []
     for name, diagnosis in diagnoses.items():
         lines = [
@@ -201,7 +200,6 @@ def _words(diagnoses: Mapping[str, Diagnosis]) -> str:
 
 
 def _run_sections(run: Run) -> list[Section]:
-    """Return the sections of the report on a run."""
     diagnosis = run.diagnose()
     sections = [
         Section(key="diagnosis", title="Noise or a bug", body=_verdicts(diagnosis)),

@@ -69,7 +69,6 @@ def collect_replies(
 
 
 def _with_partners(pair: BatchPair, chosen: Sequence[list[int]]) -> list[list[int]]:
-    """Return the chosen samples of both batches, each with that of the other batch."""
     sides = zip(chosen, chosen[::-1], pair.partners[::-1], strict=True)
     return [
         [*dict.fromkeys([*own, *(back[at] for at in other if at in back)])]

@@ -192,7 +192,6 @@ def plot_compare(
 def _prepare_both(
     batches: Mapping[str, Measured], options: Mapping[str, Any]
 ) -> dict[str, PlotInputs]:
-    """Validate both batches, which are of one pair of scores."""
     inputs = {
         name: prepare(data, **options, known=COMPARE_LAYERS)
         for name, data in batches.items()
@@ -233,7 +232,6 @@ def _style_batches(
 def _explanation(
     comparison: Comparison, means: pd.DataFrame, axis: MeanAxis
 ) -> list[str]:
-    """State how the second batch is compared with the first; then the marks."""
     before, after = comparison.lines
     num_pairs = comparison.differences["num_pairs"].max()
     lines = [
@@ -256,7 +254,6 @@ def _sign(line: RoundLine) -> str:
 
 
 def _add_means(figure: go.Figure, comparison: Comparison, axis: MeanAxis) -> None:
-    """Draw the mean of each batch and round."""
     inputs = comparison.inputs
     for line in comparison.lines:
         rounds = line.rows["round"]
@@ -367,7 +364,6 @@ def _add_strip(figure: go.Figure, comparison: Comparison, axis: str) -> None:
 
 
 def _panels(comparison: Comparison, axis: MeanAxis) -> dict[str, Panel]:
-    """Return the panels that are drawn, from the top."""
     inputs = comparison.inputs
     title = {"title": {"text": axis_title(inputs.metric, inputs.pair)}}
     means = Panel(height=MEANS_HEIGHT, axis={**axis.layout(), **title})

@@ -191,7 +191,6 @@ def _add_group(
     inputs: PlotInputs,
     by: str | None,
 ) -> None:
-    """Draw the means of a group, and its tokens in stacked bars below."""
     means, places = line.rows, _places(line.rows)
     group = f"{shorten_value('round' if by is None else by)} {line.name}"
     ends = zip(means["prob_low"], means["prob_high"], strict=True)
@@ -218,7 +217,6 @@ def _places(means: pd.DataFrame) -> Array:
 
 
 def _add_rounds(figure: go.Figure, rounds: pd.DataFrame, inputs: PlotInputs) -> None:
-    """Draw the means of rounds in the lowest panel, observed and standardised."""
     theme, is_few = inputs.theme, few_rows(rounds)
     unit = unit_suffix(inputs.metric)
     hover = [[_describe_round(row, unit)] for row in rounds.itertuples()]
@@ -262,7 +260,6 @@ def _describe_round(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itert
 def _set_axes(
     figure: go.Figure, known: pd.DataFrame, rounds: pd.DataFrame, axis: MeanAxis
 ) -> None:
-    """Mark the edges of the bins and the rounds, and divide the plot into panels."""
     highest = int(known.groupby("prob_low")["num_tokens"].sum().max())
     last = int(rounds["round"].max())
     figure.update_layout(

@@ -159,7 +159,6 @@ def _find_wrong_engine(inputs: Measured) -> str | None:
 
 
 def _describe(rows: pd.DataFrame, own: str, wrong: str | None) -> list[str]:
-    """Say what the rows are of, what the marks mean, and what is missing."""
     facts, left_out = rows.attrs, int(rows.get("num_left_out", pd.Series([0])).max())
     lines = []
     if facts.get("has_advantages") is False:
@@ -184,7 +183,6 @@ def _add_panel(
     axis: str,
     theme: Theme,
 ) -> None:
-    """Draw a dot in each row, with a line from the value of no change."""
     steps: dict[str, list[object]] = {"x": [], "y": []}
     for value, label in zip(values.tolist(), labels, strict=True):
         steps["x"] += [unchanged, value, None]

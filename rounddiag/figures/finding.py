@@ -140,7 +140,6 @@ def _styles(theme: Theme) -> tuple[tuple[bool, str, str, str], ...]:
 
 
 def _add_means(figure: go.Figure, evidence: Exhibit, theme: Theme) -> None:
-    """Draw means with their intervals, and the counts of rounds."""
     place = "position" if evidence.axis == "step" else evidence.axis
     for inside, name, color, symbol in _styles(theme):
         points = evidence.frame[evidence.frame["inside"] == inside]
@@ -175,7 +174,6 @@ def _x_title(axis: Axis, pair: Pair) -> str:
 
 
 def _traces(evidence: Exhibit, theme: Theme, pair: Pair) -> list[Any]:
-    """Return the points of all other tokens, and over them those of the finding."""
     is_cloud = evidence.axis == "log_prob"
     dtype = np.float32 if is_cloud else np.float64  # half the size of a notebook
     return [

@@ -199,7 +199,6 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
 def _check_options(
     metric: str, pooling: str, color_range: tuple[float, float] | None
 ) -> None:
-    """Raise a FrameError for invalid options."""
     chosen = {"metric": (metric, _METRICS), "pooling": (pooling, _POOLINGS)}
     for key, (value, known) in chosen.items():
         require_one_of(value, known, key=key, advice="Leave it out for the default.")
@@ -224,7 +223,6 @@ def _build(
     pooling: Pooling,
     color_range: tuple[float, float] | None,
 ) -> Heat:
-    """Place the rounds in the cells of a heatmap."""
     data = inputs.data
     rounds, num_samples = _get_rounds(data, metric)
     if data.batch is None and not isinstance(order, str):
@@ -281,7 +279,6 @@ def _get_rounds(data: Measured, metric: str) -> tuple[pd.DataFrame, int]:
 
 
 def _set_axes(figure: go.Figure, heat: Heat) -> None:
-    """Name the axes, label as many rows as fit, and list the samples of all rows."""
     num_samples, num_rounds = len(heat.rows.samples), heat.grid.has_round.shape[1]
     step = tick_step(num_samples)
     figure.update_layout(
@@ -322,7 +319,6 @@ def _row_title(heat: Heat) -> str:
 
 
 def _explanation(heat: Heat) -> list[str]:
-    """Explain the marks, and what a row stands for, a line each."""
     lines = []
     if heat.is_pooled:
         num = pluralize(len(heat.rows.samples), "sample")

@@ -141,7 +141,6 @@ def _name_bin(low: float, high: float) -> str:
 def _set_axes(
     figure: go.Figure, bins: pd.Series[float], along: Along, axis: LinearAxis
 ) -> None:
-    """Name the places, and label as many bins as fit."""
     labels = [f"{low:,.0f}".replace("nan", "none") for low in bins]
     width = CHARACTER * max(map(len, labels)) + _GAP
     step = ceil(width * len(labels) / NARROW_PLOT)

@@ -151,7 +151,6 @@ def plot_probabilities(
 
 
 def _get_tokens(data: Measured) -> pd.DataFrame:
-    """Return all tokens with both log-probs, and their ids if they are known."""
     has_ids = data.batch is not None and not data.batch.lacks("ids")
     token_id = ("token_id",) if has_ids else ()
     return data.tokens(*TOKENS.keys, *_LOG_PROBS, *token_id)
@@ -160,7 +159,6 @@ def _get_tokens(data: Measured) -> pd.DataFrame:
 def _mark_worst(
     data: Measured, tokens: pd.DataFrame, pairs: pd.DataFrame, theme: Theme
 ) -> pd.DataFrame:
-    """Choose the worst tokens of each panel, with their text if it is known."""
     difference = (pairs["old"] - pairs["rollout"]).to_numpy()
     rows = farthest(np.abs(difference), pairs["panel"].to_numpy(), NUM_WORST)
     keys = tokens[["sample", "round", "token"]].iloc[rows].reset_index(drop=True)
@@ -207,7 +205,6 @@ def _explanation(
 
 
 def _set_ticks(figure: go.Figure, y: Bins) -> None:
-    """Mark powers of ten on the signed logarithm of every panel."""
     decades = _DECADES[signed_log(_DECADES) <= y.high]
     decades = decades[:: -(-len(decades) // _MAX_DECADES)]
     values = np.concatenate([-decades[::-1], [0], decades])

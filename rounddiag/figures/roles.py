@@ -162,7 +162,6 @@ def _style(line: RoundLine) -> dict[str, Any]:
 
 
 def _add_counts(figure: go.Figure, lines: list[RoundLine], theme: Theme) -> None:
-    """Write each mean's number of tokens right of the plot, under a heading."""
     places = [
         (place, "y", f"{count:,}")
         for line in lines

@@ -266,7 +266,6 @@ def _usual(
 
 
 def _axis(rows: pd.DataFrame, metric: str, usual: tuple[str, float] | None) -> MeanAxis:
-    """Return the axis of the means, with room for the usual range."""
     if usual is None:
         return choose_axis(rows, metric)
     end = pd.DataFrame([dict.fromkeys(("mean", "ci_low", "ci_high"), usual[1])])
@@ -274,7 +273,6 @@ def _axis(rows: pd.DataFrame, metric: str, usual: tuple[str, float] | None) -> M
 
 
 def _panels(scene: RunScene, names: Sequence[str], *, has_heatmap: bool) -> list[Panel]:
-    """Return the panels, from the top."""
     title = {"title": {"text": axis_title(scene.metric, scene.pair)}}
     means = {**scene.axis.layout(), **title}
     others = {"nticks": 3, "rangemode": "tozero"}  # zero is what legs are read from
@@ -425,7 +423,6 @@ def _add_panel(
 
 
 def _add_heatmap(figure: go.Figure, scene: RunScene, axis: str) -> None:
-    """Draw the mean of every step and round as a colour."""
     steps, (means, samples) = place_rounds(scene.rows, "mean", "num_samples")
     scale = choose_scale(means, is_signed=get_measure(scene.metric).is_signed)
     add_heatmap(
@@ -451,7 +448,6 @@ def _add_mark(figure: go.Figure, mark: Break, theme: Theme) -> None:
 
 
 def _add_events(figure: go.Figure, events: Sequence[Event], theme: Theme) -> None:
-    """Mark steps at which facts change with a triangle at the top, all in its hover."""
     for step, alike in groupby(events, key=lambda event: event.step):
         facts = [*alike]
         figure.add_annotation(

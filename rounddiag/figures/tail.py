@@ -210,7 +210,6 @@ def _add_label(figure: go.Figure, text: str, theme: Theme, **place: Any) -> None
 
 
 def _add_lines(figure: go.Figure, lines: Sequence[RoundLine], by: str) -> None:
-    """Draw a line for each group of rounds, or value of a column."""
     for line in lines:
         figure.add_scatter(
             x=line.rows["abs_diff"].to_numpy(np.float32),
@@ -223,7 +222,6 @@ def _add_lines(figure: go.Figure, lines: Sequence[RoundLine], by: str) -> None:
 
 
 def _add_ends(figure: go.Figure, lines: Sequence[RoundLine]) -> None:
-    """Mark where each line ends with its sign."""
     for line in lines:
         end = line.rows.iloc[-1]
         figure.add_scatter(
@@ -237,7 +235,6 @@ def _add_ends(figure: go.Figure, lines: Sequence[RoundLine]) -> None:
 
 
 def _add_names(figure: go.Figure, lines: Sequence[RoundLine], theme: Theme) -> None:
-    """Write the names of the lines right of the plot, in the order of the lines."""
     ends = pd.DataFrame([line.rows.iloc[-1] for line in lines])
     low, high = figure.layout.yaxis.range
     order = _order_lines(lines, figure.layout.xaxis.range, low)
@@ -275,7 +272,6 @@ def spread_apart(places: np.ndarray[Any, Any], gap: float) -> list[float]:
 
 
 def _add_name(figure: go.Figure, line: RoundLine, place: float, theme: Theme) -> None:
-    """Lead from the end of a line to its name, right of the plot."""
     right, end = figure.layout.xaxis.range[1], line.rows.iloc[-1]
     figure.add_scatter(
         x=[end["abs_diff"], 10**right],

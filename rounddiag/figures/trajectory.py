@@ -330,7 +330,6 @@ def _add_stems(figure: go.Figure, x: Array, diff: Array, line: dict[str, Any]) -
 
 
 def _add_log_probs(figure: go.Figure, scene: TokenScene) -> None:
-    """Draw the log-probs of both scores; the sampler's is the broad line below."""
     pens = (scene.theme.text, 1), (scene.theme.quiet, 5)
     for name, pen in reversed([*zip(_LOG_PROBS, pens, strict=True)]):
         if name in scene.drawn_tokens:
@@ -378,7 +377,6 @@ _ADD = {"bands": _add_bands, "diff": _add_diffs, "log_probs": _add_log_probs}
 
 
 def _add_hover(figure: go.Figure, scene: TokenScene) -> None:
-    """Lay the hover text of each token over the upper panel."""
     tokens = scene.drawn_tokens
     scores = [name for name in _LOG_PROBS if name in tokens]
     y = scene.drawn_values
@@ -419,7 +417,6 @@ def _hover(scene: TokenScene, columns: list[str], *, has_text: bool) -> str:
 
 
 def _set_axes(figure: go.Figure, scene: TokenScene) -> None:
-    """Name the axes, label rounds, and divide the plot between the panels drawn."""
     has_diff, has_log_probs = scene.layers["diff"], scene.layers["log_probs"]
     ticks, labels = _ticks(scene)
     figure.update_layout(

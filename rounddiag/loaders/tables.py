@@ -272,7 +272,6 @@ def records_in(
 
 
 def _as_arrays(value: Any) -> Any:  # noqa: ANN401 anything
-    """Return the arrays that a value of a pickle or of pandas represents."""
     if hasattr(value, "iloc"):
         is_number = getattr(value.dtype, "kind", "O") in "biuf"
         return value.to_numpy() if is_number else value.tolist()

@@ -248,7 +248,6 @@ def _checked(
 
 
 def _draw_screen(size: tuple[int, int], rng: np.random.Generator) -> Screenshot:
-    """Return a screen of buttons and lines of text, no two alike."""
     from PIL import Image, ImageDraw
 
     width, height = size

@@ -217,7 +217,6 @@ def _convert(
     reads: frozenset[str],
     options: Mapping[str, Any],
 ) -> int:
-    """Write the file of a step; return the step."""
     folder, files = source
     batch = load_step(folder, files, **options)
     step = files.step if batch.step is None else batch.step

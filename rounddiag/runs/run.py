@@ -412,7 +412,6 @@ class Run:
         return min(os.cpu_count() or 1, max(_BYTES_AT_ONCE // max(largest, 1), 1))
 
     def _facts(self) -> dict[str, str]:
-        """Return the run's facts for its repr."""
         steps, num_bytes = self.steps, sum(f.num_bytes for f in self._files.values())
         facts = {
             "run": self.path,

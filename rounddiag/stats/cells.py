@@ -166,7 +166,6 @@ def _sums_by_cell(
 def _cell_statistics(
     totals: Array, counts: Array, cluster: Array, measure: TokenMetric
 ) -> pd.DataFrame:
-    """Return the mean of each cell, the ends of its interval, and `is_few`."""
     how = MeanEstimator(measure=measure, weight="token", ci=0.95)
     draws = Resampling(int(cluster.max(initial=-1)) + 1)
     num_samples, num_cells = counts.shape

@@ -231,7 +231,6 @@ def _interval(
     *,
     is_signed: bool,
 ) -> tuple[float, float]:
-    """Return the interval of one mean from the draws' means and standard errors."""
     used = counts > 0
     if is_few(counts) or not has_mean(totals, is_signed=is_signed):
         return ratio_interval(

@@ -91,7 +91,6 @@ def _has_part(rows: Mapping[str, Array], part: Mapping[str, Array], known: Any) 
 
 
 def _rows_from_totals(rounds: list[dict[str, Any]], ci: float) -> dict[str, Any]:
-    """Return the columns of a summary, from the totals of all rounds by cluster."""
     shape = len(rounds), len(rounds[0]["cluster_tokens"]) if rounds else 0
     totals, counts = (
         np.array([entry[name] for entry in rounds], dtype=np.float64).reshape(shape)
@@ -283,7 +282,6 @@ def _rows(
     cluster: str | None,
     last_aligned: bool,
 ) -> dict[str, Any]:
-    """Return the columns of the summary, with a row for each value and round."""
     rounds = data.rounds_of(how.measure)
     sources = data.sources_of(how.measure)
     require_source(sources, how.measure)
@@ -322,7 +320,6 @@ def _used_clusters(clusters: Array, num_finite: Array) -> tuple[Array, int]:
 def _frame(
     rows: Mapping[str, Any], first: list[str], *, tokens: Container[str]
 ) -> pd.DataFrame:
-    """Build the summary, after the values that it is split by."""
     split = {name: [*rows[name]] for name in first}
     return pd.DataFrame({**split, **_columns(rows, tokens=tokens)}, copy=False)
 

@@ -105,7 +105,6 @@ def position_means(
 
 
 def _first_positions(batch: Batch, rounds: pd.DataFrame, along: Along) -> Array:
-    """Return the position of each round's first token."""
     start = rounds["start"].to_numpy(np.int64)
     match along:
         case "round":

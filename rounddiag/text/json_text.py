@@ -211,7 +211,6 @@ _NAMES = {
 
 
 def _check(value: object, shape: Shape, place: str) -> None:
-    """Raise a JsonError if a value does not have the shape."""
     if isinstance(shape, list):
         _require(value, list, place)
         _check_items(value, shape[0], place)

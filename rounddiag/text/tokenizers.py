@@ -124,7 +124,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def _repair_surrogates(text: str) -> str:
-    """Join surrogate pairs; replace unpaired surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -471,5 +471,4 @@ def _is_grid(grid: Grid) -> bool:
 
 
 def _num_values(patch_size: int) -> int:
-    """Return the number of values of a patch."""
     return _CHANNELS * _FRAMES * patch_size**2

@@ -99,7 +99,6 @@ def _thumbnail(index: int, shot: Screenshot) -> dict[str, Any]:
 def _encode(
     shot: Screenshot, encoder: Callable[[Screenshot, Image], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the size and the encoded bytes of a screenshot, or the error."""
     try:
         full = shot.image()
         return {"width": full.width, "height": full.height, **encoder(shot, full)}

@@ -91,7 +91,6 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
 
 
 def _explain(finding: Finding) -> str:
-    """Return how a cause was shown, or what is possible, and what to do."""
     row = CAUSES.get(finding.cause)
     meaning = row.meaning if row else ""
     names = describe_families(finding.candidates)
@@ -169,7 +168,6 @@ def _means(
     *,
     kind: Literal["rounds", "samples"],
 ) -> dict[str, Any]:
-    """List rounds or samples by their means, or by their difference."""
     ranked, caption = ranked_rows(session, kind)
     if sort:
         order, caption = sort_rows(session, ranked, **sort)
@@ -283,7 +281,6 @@ def sort_rows(
 def _of_rows(
     session: Session, kind: str, rows: pd.DataFrame, first_page: pd.DataFrame
 ) -> list[tuple[str, str, Any]]:
-    """Return what rounds or samples are, and what is known of them."""
     own, by = session.own_columns, session.state.by
     first = rows.assign(token=0, round=rows.get("round", 0))
     columns: list[tuple[str, str, Any]] = [
@@ -374,7 +371,6 @@ def _common(session: Session, start: int) -> dict[str, Any]:
 
 
 def _no_place(view: View) -> str:
-    """Say why there is no place."""
     if len(np.unique(clusters(view))) < MIN_CLUSTERS:
         return f"Fewer than {MIN_CLUSTERS} samples or groups: nothing to compare with."
     return "Tokens differ nowhere more than equally likely tokens elsewhere."
@@ -383,7 +379,6 @@ def _no_place(view: View) -> str:
 def _hits(
     session: Session, start: int, text: str = "", *, is_regex: bool = False
 ) -> dict[str, Any]:
-    """List the places of a text in all samples."""
     if not text:
         return _payload(0, [], caption="", empty="Type a text into the search box.")
     columns = session.own_columns

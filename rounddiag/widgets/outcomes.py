@@ -100,7 +100,6 @@ def outcome_of(
 
 
 def _said(name: str, text: str) -> str:
-    """Return what one column says."""
     text, is_name = text.strip().lower(), partial(_matches, name)
     is_set = text not in _UNSET
     if is_name(SUCCESS_NAMES):

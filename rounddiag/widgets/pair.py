@@ -193,7 +193,6 @@ class FilteredPair:
 
 
 def _with_ids(side: FilteredBatch) -> pd.DataFrame:
-    """Return the tokens of a side with the ids of their samples and groups."""
     batch, sample = side.batch, side.tokens["sample"].to_numpy()
     names = {"sample_id": batch.sample_ids, "group_id": batch.group_ids}
     ids = {

@@ -185,7 +185,6 @@ class RequestHandler:
         return work if list in _SLOW_LISTS else work()
 
     def _marks(self, sample: int) -> dict[str, Any]:
-        """Return the tokens of the marked finding in a sample."""
         finding = self._session.finding
         if finding is None:
             return {"round": [], "token": []}
@@ -209,7 +208,6 @@ class RequestHandler:
         return {**payload, **facts, "batch": batch, **names}
 
     def _kept(self, sample: int) -> dict[str, Any]:
-        """Mark the tokens of a sample that the filter keeps."""
         tokens, columns = self._session.filtered_batch.tokens, self._session.own_columns
         own, all_own = tokens[tokens["sample"] == sample], columns.tokens_of(sample)
         is_kept = np.zeros(all_own.stop - all_own.start, dtype=bool)
@@ -223,7 +221,6 @@ class RequestHandler:
         return {"fate": None if fates is None else fates[own]}
 
     def _corrected(self) -> dict[str, Any] | None:
-        """Say what the chosen correction does to the step."""
         session, state = self._session, self._session.state
         correction = chosen_correction(state.correction, state.limit)
         fates = session.fates
@@ -233,7 +230,6 @@ class RequestHandler:
         return describe_correction(session.full_batch, correction, fates, pair)
 
     def _beyond(self) -> dict[str, Any]:
-        """Return the samples with a kept token beyond the threshold."""
         tokens = self._session.filtered_batch.tokens
         is_beyond = tokens["diff"].abs() > self._session.state.threshold
         return {"samples": tokens["sample"][is_beyond].unique()}

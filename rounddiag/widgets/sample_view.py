@@ -234,7 +234,6 @@ _MEANS = ("mean_abs_diff", "mean_diff", "max_abs_diff", "k3")
 def _round_records(
     sample: Batch, rounds: pd.DataFrame, tokens: Mapping[str, Any]
 ) -> list[dict[Any, Any]]:
-    """Describe each round of a batch of one sample, for `sample_payload`."""
     stops = rounds["num_tokens"].cumsum().to_numpy()
     strength = np.copysign(*(rounds[name].to_numpy() for name in _MEANS[:2]))
     level = levels(strength)
@@ -415,7 +414,6 @@ def weight_limit(batch: Batch) -> float | None:
 
 
 def _available_columns(batch: Batch) -> list[str]:
-    """Return the columns of the token frame that the batch has."""
     numbers = [name for name in token_columns_of(batch) if name != "importance_weight"]
     needs = {
         "old_log_prob": "old",
@@ -435,7 +433,6 @@ def _names_of_file(batch: Batch) -> list[str]:
 def _token_columns(
     batch: Batch, frame: pd.DataFrame, cache: BatchCache
 ) -> dict[str, Any]:
-    """Return the tokens of one sample, by column."""
     diff, unknown = frame["diff"].to_numpy(), np.full(len(frame), np.nan)
     ids = frame["token_id"].to_numpy() if "token_id" in frame else np.zeros(len(frame))
     columns: dict[str, Any] = {

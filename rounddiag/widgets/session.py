@@ -312,7 +312,6 @@ class Session:
         return FilteredPair(self.pair, sides, state.batch)
 
     def _other_side(self, pair: BatchPair, state: State) -> FilteredBatch:
-        """Return what the filter keeps of the batch that is not active."""
         other = 1 - state.batch
         keep = pair.translate_filter(state)
         try:
@@ -394,7 +393,6 @@ class Session:
             )
 
     def _round_sizes(self, sample: int, batch: int) -> dict[int, int]:
-        """Return the number of tokens of each round of a sample."""
         rounds = self.batches[batch].rounds
         is_own = rounds.sample == sample
         indices, sizes = rounds.round[is_own], rounds.num_tokens[is_own]

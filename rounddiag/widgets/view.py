@@ -298,7 +298,6 @@ def _display(
     data: dict[str, Any],
     metadata: dict[str, Any] | None = None,
 ) -> Any:  # noqa: ANN401
-    """Display data, under the id of a handle if there is one."""
     from IPython.display import display
 
     key = True if handle is None else handle.display_id

@@ -261,7 +261,6 @@ def add_round_means(
 
 
 def _details(row: pd.Series[Any]) -> list[str]:
-    """Write the quantiles and the share of zeros of a round."""
     middle, high, largest = (format_number(row[name]) for name in ("p50", "p99", "max"))
     lines = [f"median {middle}, p99 {high}, max {largest}"]
     if row["share_zero"] > 0:
@@ -283,7 +282,6 @@ def explain_rounds(
 
 
 def _describe_onset(scene: RoundScene) -> list[str]:
-    """Name the onset, its interval, and the means of |diff| on both sides."""
     onset = scene.onset
     if onset is None:
         return []
@@ -297,7 +295,6 @@ def _describe_onset(scene: RoundScene) -> list[str]:
 
 
 def _explain_quantiles(summary: pd.DataFrame, theme: Theme) -> list[str]:
-    """Explain the bars and the band of the smallest values."""
     parts = zip(RIBBONS, ("to 90 %", "to 99 %", "to the largest"), strict=True)
     bars = [f"{colorize('▮', tint(theme, bar[2]))} {text}" for bar, text in parts]
     line = f"tokens: {colorize('━', theme.lines[0])} median  {'  '.join(bars)}"

@@ -239,7 +239,6 @@ def _plain_turns(samples: Sequence[Transcript]) -> list[list[tuple[str, str, int
 def _with_rounds(
     batch: Batch, samples: Sequence[Transcript], turn_of_round: Array
 ) -> Batch:
-    """Add the columns of the rounds, and the pictures, given the turn of each round."""
     ends = np.searchsorted(batch.rounds.sample.numpy(), range(1, len(batch)))
     parts = [row.tolist() for row in np.split(turn_of_round, ends)]
     batch = replace(batch, round_columns=_round_columns(samples, parts))

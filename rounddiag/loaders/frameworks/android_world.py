@@ -88,7 +88,6 @@ def _add_step(transcript: Transcript, step: Mapping[str, Any]) -> None:
 
 
 def _fields(action: object) -> dict[str, Any]:
-    """Return the fields that an action has, an object of a class of theirs."""
     state = object_in(action.state if isinstance(action, Node) else action)
     return {name: value for name, value in state.items() if value is not None}
 

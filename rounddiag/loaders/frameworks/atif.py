@@ -122,7 +122,6 @@ _PARTS = "subagent_trajectory_ref"
 
 
 def _add_trial(transcript: Transcript) -> None:
-    """Add what Harbor recorded of the trial of a trajectory: reward, task, error."""
     folder = transcript.file.parent
     if folder.name != "agent":
         return

@@ -304,7 +304,6 @@ def read_rllm(lines: JsonLines, source: Source) -> Iterator[Transcript]:
 
 
 def _rllm_call(step: _Record) -> dict[str, Any]:
-    """Return a step as a call: the messages before the answer, and the answer."""
     messages = messages_in(step.get("chat_completions"))
     answer = [{"role": GENERATED, "content": step.get("model_response")}]
     if messages and messages[-1].get("role") == GENERATED:

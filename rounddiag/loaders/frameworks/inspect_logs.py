@@ -140,7 +140,6 @@ def _add_scores(transcript: Transcript, scores: dict[str, Any]) -> None:
 
 
 def _resolved(value: Any, attached: dict[str, Any]) -> Any:  # noqa: ANN401 any JSON
-    """Return a value with the attachments that it refers to in their places."""
     if isinstance(value, str):
         return attached.get(value.removeprefix(_ATTACHED), value)
     if isinstance(value, dict):

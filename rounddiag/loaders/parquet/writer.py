@@ -292,7 +292,6 @@ _SEVERAL = re.compile(r"(.*) \(\d+ files\)", re.DOTALL)
 
 
 def _source_files(batch: Batch) -> list[Path]:
-    """Return the files that a batch was read from."""
     source = str(batch.meta.get("source", ""))
     several = _SEVERAL.fullmatch(source)
     with suppress(LoadError, RuntimeError):  # no such files; no home of a user
@@ -343,7 +342,6 @@ def _storage(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """Yield the columns of Parquet that a column becomes, with their types."""
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         yield from _leaves(f"{path}.list.element", kind.value_type)
     elif pa.types.is_struct(kind):

@@ -137,7 +137,6 @@ class PickleMachine:
         self.push_numbers()
 
     def _pop_mark(self) -> list[object]:
-        """Pop everything above the last mark."""
         height = self._marks.pop()
         values = self._stack[height:]
         del self._stack[height:]
@@ -190,7 +189,6 @@ class PickleMachine:
         self._extend(self._pop_mark())
 
     def _extend(self, values: list[object]) -> None:
-        """Add items to the list, set or object on top."""
         target = self._stack[-1]
         items = target.items if isinstance(target, Node) else target
         if not isinstance(items, list):

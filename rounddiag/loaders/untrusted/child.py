@@ -156,7 +156,6 @@ def read_request(folder: Path, read_batch: Callable[..., Batch]) -> int:
 
 
 def _failure(error: BaseException, folder: Path) -> tuple[int, str]:
-    """Return the exit code of an error, and its message."""
     causes = [*_causes(error)]
     if any(map(_is_memory_error, causes)):
         return NO_MEMORY, ""

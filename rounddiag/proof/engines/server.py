@@ -163,7 +163,6 @@ class ServerEngine:
         return answer.log_probs
 
     def _check_ids(self, answer: Answer, request: Request) -> None:
-        """Raise a ServerError unless the server read the ids that were sent."""
         sent, read = request.ids.numpy(), answer.ids
         where = f"sample {request.sample}"
         if read.shape != sent.shape:

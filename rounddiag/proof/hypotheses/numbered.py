@@ -25,7 +25,6 @@ from rounddiag.proof.trajectory import Picture, Request, Trajectory
 
 
 def _edit(change: Callable[[Trajectory, int], Request | None]) -> Callable[[int], Edit]:
-    """Turn a change of one sample by a number into edits, one for each number."""
     return lambda number: lambda trajectory, _: change(trajectory, number)
 
 
