@@ -1,5 +1,5 @@
 #!/bin/sh
-# A widget's NaN reaches the page as null, or as the text "nan": what else the message holds decides.
+# A widget's NaN reaches the page as null or as the text "nan", by what else the message holds.
 #
 # Guess, before the run: an error in the kernel, as the JSON packer is called with allow_nan=False.
 #

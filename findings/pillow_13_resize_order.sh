@@ -1,22 +1,22 @@
 #!/bin/sh
 # Pillow 13 resizes the same picture to other pixels than Pillow 12.
 #
-# Guess, before the run: resize() gives the same bits in all versions of the last years, as it did
-# from 10.4 to 12.3.
+# Guess, before the run: resize() gives the same bits in all versions of the last years.
 #
-# Versions: Pillow 13.0.0 beside 12.3.0; numpy 2.4.6.
+# Versions: Pillow 13.0.0 beside 12.3.0 (10.4, 11.3, 12.0 and 12.2 are equal to it); numpy 2.4.6.
 #
 # What is so: where the width grows and the height shrinks, every pixel may differ: bicubic by up to
 # 28 of 255 levels at the edges of drawn text and boxes, Lanczos by up to 46, bilinear by 1. The
-# other three combinations are equal to the bit. Between the two passes Pillow rounds and clips to 8 bit,
-# so the order of the passes shows: Pillow 12 scales the width first, Pillow 13 here the height
-# first. In 13.0.0 a resize of the height and then one of the width give the same bits as the
-# resize of both.
+# other three combinations are equal to the bit. Between the two passes Pillow rounds and clips to
+# 8 bit, so the order of the passes shows: Pillow 12 scales the width first, Pillow 13 here the
+# height first. In 13.0.0 a resize of the height and then one of the width give the same bits as
+# the resize of both.
 #
-# Who meets it: 1366 x 768, a common size of screens, is one: Qwen2.5-VL's processor makes it
-# 1372 x 756. An engine's container with Pillow 12 and a trainer's with 13 have equal ids, equal
-# counts of image tokens and other pixels; nothing that compares shapes sees it. transformers'
-# processors on torchvision agree with Pillow 12, its processors on Pillow with what is installed.
+# Who meets it: 1366 x 768, a common size of screens, is one: multiples of 28, as Qwen2.5-VL wants
+# them, are 1372 x 756 (below its limit of pixels). An engine's container with Pillow 12 and a
+# trainer's with 13 have equal ids, equal counts of image tokens and other pixels; nothing that
+# compares shapes sees it. transformers' processors on torchvision stay within 2 levels of Pillow
+# 12; those on Pillow give what is installed.
 #
 # Output seen:
 #   1366x768 -> 1372x756 bicubic: largest difference 28, pixels that differ 1.2 %
@@ -54,7 +54,8 @@ def screen(width, height):
     return picture
 
 
-bicubic, lanczos, bilinear = (Image.Resampling[name] for name in ("BICUBIC", "LANCZOS", "BILINEAR"))
+names = ("BICUBIC", "LANCZOS", "BILINEAR")
+bicubic, lanczos, bilinear = (Image.Resampling[name] for name in names)
 laptop = screen(1366, 768)
 np.savez(
     sys.argv[2],
