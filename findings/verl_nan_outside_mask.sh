@@ -5,8 +5,8 @@
 # Guess, before the run: the mask keeps it out, the loss is finite in every mode. (A second guess,
 # when the loss was seen: then the gradient is NaN at those tokens.) Both missed.
 #
-# Versions: verl 0.9.1 (its arithmetic alone: transformers 5.24.0 and tensordict 0.15.3 are newer than
-# it asks for, which pip says), torch 2.13.0 (CPU).
+# Versions: verl 0.9.1 (its arithmetic alone: transformers 5.24.0 and tensordict 0.15.3 are newer
+# than it asks for, which pip says), torch 2.13.0 (CPU).
 #
 # What is so: old log-probs of which the tokens outside the response mask are NaN (not known).
 # token-mean picks the tokens by the mask: finite. The three seq-mean modes multiply by the mask:
