@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from rounddiag.batch.left_out import left_out_of
 from rounddiag.checks.contracts import (
     Contract,
     Fault,
@@ -20,6 +21,7 @@ from rounddiag.checks.contracts import (
 )
 from rounddiag.checks.estimators import find_estimator
 from rounddiag.checks.images import image_token
+from rounddiag.columns.column import is_unknown
 from rounddiag.core.groups import GroupedSamples, prompt_hashes
 from rounddiag.schema import ORIGINAL_SAMPLE
 from rounddiag.wording import join_names, percent, pluralize, with_minus
@@ -81,6 +83,35 @@ ADVANTAGES_REACH = _UPDATE(
     effect="the earlier rounds are not trained",
     cause="lost_advantages",
     advice="Broadcast the advantage of a trajectory to the tokens of all its rounds.",
+)
+
+
+def _unread_rewards(batch: Batch) -> Fault | None:
+    if batch.rewards is not None and not batch.rewards.isnan().all():
+        return None
+    names = {"reward", "rewards"}
+    given = [
+        value
+        for name in names & {*batch.sample_columns}
+        for value in batch.sample_columns[name]
+        if not is_unknown(value)
+    ]
+    if given:
+        return Fault(
+            f"none of {pluralize(len(given), 'reward')} is a number: the first is"
+            f" {given[0]!r:.40}"
+        )
+    if left := names & {*left_out_of(batch)}:
+        return Fault(f"`{min(left)}` has lists or objects, and is left out")
+    raise UntestableError(field="rewards")
+
+
+REWARDS_READ = Contract(
+    "rewards are numbers",
+    "rewards",
+    _unread_rewards,
+    effect="outcomes, groups and advantages are not judged",
+    advice="Save one number for each trajectory.",
 )
 
 

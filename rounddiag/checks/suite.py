@@ -46,6 +46,7 @@ _FAST = (
     rounds.NO_HOLES,
     images.INTEGERS,
     images.POSSIBLE,
+    advantages.REWARDS_READ,
     advantages.ADVANTAGES_REACH,
     advantages.ADVANTAGES_DIFFER,
     advantages.NO_OUTLIER,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rounddiag as rd
 from rounddiag import Batch
 from rounddiag.checks.advantages import (
     ADVANTAGES_DIFFER,
@@ -20,6 +23,7 @@ from rounddiag.checks.advantages import (
     KNOWN_ESTIMATOR,
     NO_GRADIENT,
     NO_OUTLIER,
+    REWARDS_READ,
     SHARED_GROUPS,
 )
 from rounddiag.checks.contracts import Contract
@@ -424,6 +428,27 @@ def test_what_is_missing_is_said() -> None:
     assert came_to(KNOWN_ESTIMATOR, varying) == untestable(
         "advantages differ within samples, as those of GAE do"
     )
+
+
+@pytest.mark.parametrize(
+    ("reward", "status"),
+    [
+        (1, "passed"),
+        (True, "passed"),
+        (0.5, "passed"),
+        ("good", "failed"),
+        ([1, 0], "failed"),
+        ({"score": 1}, "failed"),
+        (None, "not testable"),
+    ],
+)
+def test_rewards_that_were_given_and_are_no_numbers_fail(
+    reward: object, status: str, tmp_path: Path
+) -> None:
+    said = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "ok"}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": said, "reward": reward}) + "\n")
+    assert REWARDS_READ.check(rd.load(path)).status == status
 
 
 @pytest.mark.parametrize(

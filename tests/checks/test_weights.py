@@ -73,10 +73,8 @@ def test_older_weights_are_named_whatever_the_worker_was_told(told: int) -> None
     text = "the sampler still has the weights of step 12"
     assert found(batch) == {"sync_broken": text}
     assert describe_weights(batch.meta) == text
-    assert rd.diagnose(batch).verdict == "suspicious"
-    assert rd.diagnose(batch_of(SENT, [event(told, weights(12))], 1.0)).verdict == (
-        "broken"
-    )
+    # A fact that explains all of the mismatch, however small that is.
+    assert rd.diagnose(batch).verdict == "broken"
 
 
 def test_weights_of_no_step_are_counted() -> None:
