@@ -102,7 +102,7 @@ def _unread_rewards(batch: Batch) -> Fault | None:
             f" {given[0]!r:.40}"
         )
     if left := names & {*left_out_of(batch)}:
-        return Fault(f"`{min(left)}` has lists or objects, and is left out")
+        return Fault(f"`{min(left)}` of the file is left out: not one number a sample")
     raise UntestableError(field="rewards")
 
 
