@@ -20,7 +20,6 @@ FILE = "sample_data/image_window.parquet"
 CALLS: dict[str, Callable[[rd.Batch], object]] = {
     "load": lambda _: rd.load("sample_data/image_window_verl.pkl"),
     "token_frame": rd.token_frame,
-    "plot_rounds(onset=False)": lambda batch: rd.plot_rounds(batch, onset=False),
     "plot_rounds": rd.plot_rounds,
     "plot_heatmap": rd.plot_heatmap,
     "diagnose": rd.diagnose,

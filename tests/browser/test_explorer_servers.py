@@ -21,7 +21,7 @@ NAME = "explorer.ipynb"
 CELLS = [
     IMPORTS.format(root=str(ROOT)),
     "ex = rd.explore(batch)\nex",
-    "rd.plot_rounds(batch)",
+    "rd.plot_rounds(batch, onset=rd.diagnose(batch).onset)",
 ]
 ADVICE = (
     "The explorer itself needs a running JupyterLab. If it is missing, run"

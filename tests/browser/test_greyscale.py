@@ -13,6 +13,7 @@ import torch
 import rounddiag
 import rounddiag as rd
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme
+from rounddiag.findings.onset import Onset
 from tests.batches import padded
 from tests.browser.text_boxes import FigurePage
 from tests.figures.pictures import Array, ink, lightness, list_colors, pixels, without
@@ -23,8 +24,9 @@ THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 WINDOW, HEALTHY = (
     rd.load(f"sample_data/{name}.parquet") for name in ("image_window", "healthy")
 )
+ONSET = Onset(round=2, low=2, high=2, before=0.0027, after=0.14)
 FIGURES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "rounds": (WINDOW, {}),
+    "rounds": (WINDOW, {"onset": ONSET}),
     "rounds, quantiles": (WINDOW, {"layers": {"quantiles": True}}),
     "rounds, by": (WINDOW, {"by": "task_kind"}),
     "trajectory": (WINDOW, {"sample": 5}),
