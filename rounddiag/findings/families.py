@@ -359,11 +359,6 @@ def _start_after_prompt(spot: Spot) -> Clue | None:
     return None if _start_after_images(spot) else _start_differs(spot)
 
 
-def _read_again(spot: Spot) -> Clue | None:
-    """Measure round 0, unless last rounds agree, which read its context again."""
-    return None if spot.later_agree else _start_differs(spot)
-
-
 def _images_again(spot: Spot) -> Clue | None:
     return None if spot.later_agree else _count_images(spot)
 
@@ -506,7 +501,7 @@ TABLE: dict[str, dict[str, Callable[[Spot], Clue | None]]] = {
         "samples": _count_samples,
     },
     "ids": {
-        "early": _read_again,
+        "early": _start_differs,
         "all": _start_after_prompt,
         "few": _count_few,
         "content": _say_contrast,

@@ -80,8 +80,8 @@ def find_verdict(
     Facts, reversals and places that were tested make a batch at least suspicious, those
     of older versions alone `stale`. So does a fact that makes the update wrong, however
     well log-probs agree. Broken is what bugs explain to more than 30 %: where the level
-    is beyond its limits any bugs, else facts whose cause is known. The limits of the
-    level and of k3 are multiplied by `factor`.
+    is beyond its limits any bugs, else facts whose cause is named and is no older
+    version. The limits of the level and of k3 are multiplied by `factor`.
     """
     is_large = level.mean_abs_diff > factor * usual.limit
     is_far = is_large or level.kl > factor * usual.limit_kl
@@ -99,7 +99,8 @@ def find_verdict(
             return "stale"
         if any(finding.part_impossible > _BROKEN_SHARE for finding in bugs):
             return "broken"
-        named = [bug for bug in bugs if bug.kind == "fact" and bug.cause != "unknown"]
+        unnamed = {"unknown", *STALE}
+        named = [f for f in bugs if f.kind == "fact" and f.cause not in unnamed]
         if sum(bug.share for bug in (bugs if is_far else named)) > _BROKEN_SHARE:
             return "broken"
         return "suspicious"

@@ -349,9 +349,9 @@ def few_rows(means: pd.DataFrame) -> Array:
     Examples
     --------
     >>> import pandas as pd
-    >>> few_rows(pd.DataFrame({"num_samples": [64, 9]}))
+    >>> few_rows(pd.DataFrame({"num_samples": [64, 4]}))
     array([False,  True])
-    >>> few_rows(pd.DataFrame({"num_samples": [64, 9], "is_few": [True, True]}))
+    >>> few_rows(pd.DataFrame({"num_samples": [64, 4], "is_few": [True, True]}))
     array([ True,  True])
     """
     if "is_few" in means:

@@ -53,7 +53,7 @@ def test_the_lines_that_open_a_file_are_printed_as_lines(
     assert main(["summary", str(file)]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith(f"rounddiag: {file}: expected a saved batch; found")
-    assert lines[-1] == ")"
+    assert lines[-1].startswith("batch = rd.load(")
     assert "import rounddiag as rd" in lines
 
 

@@ -200,9 +200,9 @@ def test_equal_rows_of_two_passes_of_one_engine_are_no_finding() -> None:
 def test_position_ids_that_repeat(step: int, expected: int | None) -> None:
     places = torch.arange(20)
     places[12:] = 12 + (torch.arange(8) // step) * step
-    batch = literal(
-        [[-1.0] * 16], [[-1.0] * 16], position_ids=[places], prompt_ids=torch.ones(1, 4)
-    )
+    prompt = torch.ones(1, 4, dtype=torch.long)
+    scores = [[-1.0] * 16]
+    batch = literal(scores, scores, position_ids=[places], prompt_ids=prompt)
     result = POSSIBLE.check(batch)
     if expected is None:
         assert result.status == "passed"

@@ -224,7 +224,7 @@ def caution_few(num_samples: int) -> str:
 
     Examples
     --------
-    >>> caution_few(9)
+    >>> caution_few(4)
     'fewer than 5 samples: interpret with caution'
     >>> caution_few(64)
     'fewer than 5 independent samples: interpret with caution'
