@@ -93,7 +93,7 @@ def test_the_verdict_is_that_of_the_diagnosis_and_leads_to_its_findings(
     expect(rows).to_have_count(len(found))
     expect(rows.first).to_contain_text(found[0].name)
     note = explored.find(".rdx-list-note")
-    expect(note).to_contain_text("context and images (images come before it)")
+    expect(note).to_contain_text("context and images (3 to 8 images come before")
 
 
 def test_a_finding_leads_to_its_tokens_and_marks_them(
