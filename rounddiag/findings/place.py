@@ -77,9 +77,9 @@ ALONG |= {"context_length"}
 _FAR, FAR_GAIN = 2.0, 20.0
 MAX_PLACES = 4  # of a batch
 # Columns of what a place begins at.
-STARTS = frozenset({"round", "decoding_step", "context_length"})
+START_COLUMNS = frozenset({"round", "decoding_step", "context_length"})
 # How many rounds a sample has says how long its context becomes.
-_LENGTHS = STARTS | {"num_rounds"}
+_LENGTHS = START_COLUMNS | {"num_rounds"}
 _TRIED = 12  # slices of a search that are compared with chance
 # Sets of samples that the data choose. The values that they share are looked for.
 SAMPLE_SETS = LISTS | {OWN_START, EVERY_NTH}
@@ -427,7 +427,7 @@ class _Search:
     def at_start(self, place: Place) -> Place:
         """Return a place that begins at a round or position from where it begins."""
         view = self.view
-        starts = [c for c in place.conditions if c.column in STARTS]
+        starts = [c for c in place.conditions if c.column in START_COLUMNS]
         if len(starts) != 1 or starts[0].relation == "<=":
             return place
         latest, start = start_of(view, place), find_start(view, place.base)
@@ -457,7 +457,7 @@ class _Search:
 
 def start_of(view: View, place: Place) -> int | None:
     """Return the round from which on a place is, if it is about one; else None."""
-    starts = [c for c in place.conditions if c.column in STARTS]
+    starts = [c for c in place.conditions if c.column in START_COLUMNS]
     if len(starts) != 1 or starts[0].column != "round":
         return None
     (only,) = starts

@@ -280,8 +280,9 @@ def test_items_of_one_response_are_one_message(
 
 
 def test_joined_items_say_what_each_says() -> None:
-    items = [THINK, PRESS, SAY]
-    joined, each = read_message(join_items(items)), [*map(read_message, items)]
+    items: list[dict[str, Any]] = [THINK, PRESS, SAY]
+    joined = read_message(join_items(items))
+    each = [read_message(item) for item in items]
     assert joined.pieces == [piece for said in each for piece in said.pieces]
     assert (joined.role, joined.others) == ("assistant", {"status": "completed"})
 
@@ -301,7 +302,8 @@ def test_rows_of_items_have_a_round_for_each_response(tmp_path: Path) -> None:
     )
     assert opened.turns is not None
     assert made.turns is not None
-    texts = [[(t.role, t.text) for t in batch.turns[0]] for batch in (opened, made)]
+    turns = [opened.turns[0], made.turns[0]]
+    texts = [[(turn.role, turn.text) for turn in each] for each in turns]
     assert texts[0] == texts[1]
     for batch in (opened, made):
         assert batch.images is not None

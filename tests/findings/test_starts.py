@@ -29,12 +29,12 @@ def long_batch(seed: int, *, first_round: int | None = None) -> rd.Batch:
         for number in range(int(rng.integers(5, 10))):
             parts.append((number, 1, int(rng.integers(15, 40))))
             parts.append((number, 0, int(rng.integers(200, 350))))
-        number, mask = (
+        rounds, mask = (
             np.repeat([part[k] for part in parts], [part[2] for part in parts])
             for k in (0, 1)
         )
         place = prompt + np.arange(len(mask))
-        late = place >= LIMIT if first_round is None else number >= first_round
+        late = place >= LIMIT if first_round is None else rounds >= first_round
         rollout = -rng.exponential(0.8, len(mask))
         noise = rng.normal(0, 1, len(mask)) * np.where(late, 0.04, 0.004)
         old = np.minimum(rollout + noise * np.minimum(-rollout, 1), 0)

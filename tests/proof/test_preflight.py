@@ -141,19 +141,19 @@ def test_the_command_prints_a_line_a_check(
 class CachedScores(ModelServer):
     """A server whose `prompt_logprobs` are 0 where an earlier prompt begins alike."""
 
-    asked: list[list[int]] = field(default_factory=list)
+    prompts: list[list[int]] = field(default_factory=list)
 
     def _complete(
         self, ids: list[int], urls: list[str], settings: Any, body: Any
     ) -> Any:
         answer = super()._complete(ids, urls, settings, body)
         read, scores = answer["prompt_token_ids"], answer.get("prompt_logprobs")
-        for known in self.asked if scores else []:
+        for known in self.prompts if scores else []:
             for at, (own, other) in enumerate(zip(read, known, strict=False)):
                 if own != other:
                     break
                 scores[at] = scores[at] and {str(own): {"logprob": 0.0}}
-        self.asked.append(read)
+        self.prompts.append(read)
         return answer
 
 

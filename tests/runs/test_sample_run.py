@@ -59,7 +59,8 @@ def test_the_files_are_those_that_make_writes(made: Path) -> None:
         facts = [json.loads(one.pop(KEY)) for one in (committed, written)]
         # A later revision only adds what these files lack.
         now = {"rounddiag": __version__, "revision": REVISION}
-        assert {**facts[0], **now} == facts[1]
+        meta = {**facts[0]["meta"], "reward_scale": [0, 1]}
+        assert {**facts[0], **now, "meta": meta} == facts[1]
         assert committed == written
         assert b'"source"' not in one.schema.metadata[KEY]
     assert sum(file.stat().st_size for file in FOLDER.glob("*.parquet")) < 5e6

@@ -94,11 +94,14 @@ def filter_of(
 ) -> dict[str, Any] | str:
     """The filter of a place with these conditions, and with these tokens."""
     view = View.from_batch(batch)
+    none = np.zeros(len(view), dtype=bool)
     place = Place(
         conditions=tuple(Condition(*one, text=f"in {one[0]}") for one in conditions),
         tokens=np.broadcast_to(tokens, len(view)),
         candidates=np.arange(len(batch)),
-        over=np.zeros(len(view), dtype=bool),
+        over=none,
+        exceeding=none,
+        base=none,
         **_MEASURES,
     )
     return filter_of_place(BatchColumns(batch), place, view)

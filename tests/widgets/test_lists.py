@@ -43,7 +43,7 @@ def test_findings_come_with_explanation_and_next_step(window: rd.Batch) -> None:
     assert found["findings"] == [0]
     note = found["notes"][0]
     assert note.startswith("Possible: ids and template (")
-    assert "; context and images (images come before it); positions (" in note
+    assert "; context and images (3 to 8 images come before its tokens); pos" in note
     assert note.endswith(f" `{first.prove_command}` tests them.")
     tokens = first.tokens()
     worst = tokens.iloc[int(tokens["diff"].abs().to_numpy().argmax())]

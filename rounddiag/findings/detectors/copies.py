@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-RUN = 4  # tokens in a row of which a copy has bitwise equal values
+_RUN = 4  # tokens in a row of which a copy has bitwise equal values
 # Fewer are not worth the search, and equal values of certain tokens are few more: a
 # sound batch of 64 samples has 8 in 2 samples.
 _MIN_TOKENS = 12
@@ -80,11 +80,11 @@ def _prompts(view: View) -> Array:
 
 def _equal_runs(view: View, codes: Array) -> tuple[Array, Array, Array]:
     """Return where runs begin, where the next equal ones do, and their lengths."""
-    starts = np.arange(max(len(codes) - RUN + 1, 0))
-    starts = starts[view.sample[starts] == view.sample[starts + RUN - 1]]
+    starts = np.arange(max(len(codes) - _RUN + 1, 0))
+    starts = starts[view.sample[starts] == view.sample[starts + _RUN - 1]]
     # What comes once has no copy: a run has none of it.
     once = np.r_[0, np.cumsum(np.bincount(codes)[codes] == 1)]
-    starts = starts[once[starts + RUN] == once[starts]]
+    starts = starts[once[starts + _RUN] == once[starts]]
     if not len(starts):
         return starts, starts, starts
     number = _number_runs(codes, starts)
@@ -96,7 +96,7 @@ def _equal_runs(view: View, codes: Array) -> tuple[Array, Array, Array]:
     first, other = first[order], other[order]
     goes_on = (np.diff(first) == 1) & (np.diff(other) == 1)
     begins = np.flatnonzero(np.r_[True, ~goes_on][: len(first)])
-    return first[begins], other[begins], np.diff(np.r_[begins, len(first)]) + RUN - 1
+    return first[begins], other[begins], np.diff(np.r_[begins, len(first)]) + _RUN - 1
 
 
 def _at_distance(
@@ -123,7 +123,7 @@ def _at_distance(
     edges = np.flatnonzero(is_edge)
     length = np.diff(np.r_[edges, len(equal)])
     proof = np.add.reduceat(surprise, edges)
-    is_run = equal[edges] & (length >= RUN)
+    is_run = equal[edges] & (length >= _RUN)
     is_run &= proof > np.log(len(values)) - np.log(LEVEL)
     others = view.log_prob_a + view.log_prob_b - values
     fits = np.abs(values - others[pair]) <= view.usual.of_tokens(values)
@@ -137,7 +137,7 @@ def _number_runs(codes: Array, starts: Array) -> Array:
     import pandas as pd
 
     number = codes[starts]
-    for k in range(1, RUN):
+    for k in range(1, _RUN):
         number = pd.factorize(number * (int(codes.max()) + 1) + codes[starts + k])[0]
     return number
 
@@ -157,7 +157,7 @@ def _evidence(view: View, tokens: Array, engine: str) -> Evidence:
         ),
         where={
             "fact": f"{num:,} tokens have the `{engine}` log-probs of other tokens, bit"
-            f" by bit, in {pluralize(len(begins), 'run')} of {RUN} or more, in"
+            f" by bit, in {pluralize(len(begins), 'run')} of {_RUN} or more, in"
             f" {len(samples):,} of {pluralize(view.num_samples, 'sample')}"
         },
         shown=(
