@@ -91,7 +91,7 @@ def test_a_library_stays_in_its_layers(library: str, layers: set[str]) -> None:
 # and of the tests; and lines of JavaScript. A change that raises a number edits it here
 # and says why in its message; one that lowers it lowers it here.
 LINES = {
-    "batch": 5_740,
+    "batch": 5_739,
     "capture": 2_864,
     "checks": 3_977,
     "cli": 1_842,
@@ -100,7 +100,7 @@ LINES = {
     "export": 860,
     "figures": 7_493,
     "findings": 9_187,
-    "loaders": 15_087,
+    "loaders": 15_097,
     "proof": 11_054,
     "runs": 2_709,
     "schema": 1_256,

@@ -15,6 +15,7 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch.batch import Batch
 from rounddiag.batch.sample_sequence import known_sequence
+from rounddiag.columns.column import is_unknown
 from rounddiag.errors import LoadError
 from rounddiag.wording import by_numbers, format_names
 
@@ -247,13 +248,8 @@ def sort_keys(values: np.ndarray[Any, Any] | None) -> list[Any] | None:
     ([3, 1], None)
     """
     items: list[Any] = [None] if values is None else values.tolist()
-    if all(isinstance(v, int | float) and not is_absent(v) for v in items):
+    if all(isinstance(v, int | float) and not is_unknown(v) for v in items):
         return items
     if all(isinstance(value, str) for value in items):
         return [by_numbers(value) for value in items]
     return None
-
-
-def is_absent(value: object) -> bool:
-    """Return whether a value is None or NaN."""
-    return value is None or value != value  # noqa: PLR0124 NaN alone is not itself

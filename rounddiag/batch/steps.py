@@ -48,12 +48,15 @@ def batch_of_steps(steps: object, fields: Mapping[str, Any]) -> Batch:
     own = {name: column for name, column in columns.items() if name not in lost}
     fields = {**fields, "meta": {**fields["meta"], **left_out_entry(lost)}}
     if table.context == "prompt_ids":
-        return _join_ids(table, own, fields)
-    return _join_texts(table, groups, own, fields)
+        return _join_ids(table, rewards, own, fields)
+    return _join_texts(table, groups, rewards, own, fields)
 
 
 def _join_ids(
-    table: StepTable, columns: dict[str, Array], fields: Mapping[str, Any]
+    table: StepTable,
+    rewards: Sequence[float] | None,
+    columns: dict[str, Array],
+    fields: Mapping[str, Any],
 ) -> Batch:
     responses = table.ids(RESPONSE)
     known = [name for name in LOG_PROBS if name in table.columns]
@@ -61,7 +64,7 @@ def _join_ids(
         response_ids=responses,
         response_mask=[torch.ones(len(ids), dtype=torch.uint8) for ids in responses],
         prompt_ids=table.ids("prompt_ids"),
-        rewards=table.rewards(),
+        rewards=rewards,
         sample_columns=columns,
         round_columns=_sampler_prompts(table, responses),
         **{name: table.log_probs(name) for name in known},
@@ -90,6 +93,7 @@ def _sampler_prompts(table: StepTable, responses: Sequence[Tensor]) -> dict[str,
 def _join_texts(
     table: StepTable,
     groups: Mapping[Any, Sequence[int]],
+    rewards: Sequence[float] | None,
     columns: dict[str, Array],
     fields: Mapping[str, Any],
 ) -> Batch:
@@ -111,7 +115,6 @@ def _join_texts(
             trajectory.write(responses[row])
         trajectories.append(trajectory)
     is_rewritten = any(trajectory.rewritten for trajectory in trajectories)
-    rewards = table.rewards()
     actions = [said.action for said in responses]
     if _ACTION not in columns and any(actions):
         columns[_ACTION] = np.array(actions, dtype=object)

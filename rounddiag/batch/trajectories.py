@@ -37,8 +37,8 @@ from rounddiag.batch.contexts import context_columns
 from rounddiag.batch.layout import map_positions, real_rows, select
 from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.batch.picture_places import with_image_rounds
-from rounddiag.batch.step_order import StepOrder, is_absent, named_column, step_order
-from rounddiag.columns.column import are_same
+from rounddiag.batch.step_order import StepOrder, named_column, step_order
+from rounddiag.columns.column import are_same, is_unknown, python_value
 from rounddiag.columns.sources import build_offsets
 from rounddiag.errors import LoadError
 from rounddiag.schema import CONTEXT_COLUMNS, ORIGINAL_SAMPLE
@@ -84,7 +84,7 @@ def find_trajectories(
     columns = [named_column(batch, name, "sample_by") for name in sample_by]
     groups: dict[tuple[str, ...], list[int]] = {}
     for row, values in enumerate(zip(*columns, strict=True)):
-        is_alone = any(map(is_absent, values))
+        is_alone = any(map(is_unknown, map(python_value, values)))
         label = (f"row {row}",) if is_alone else tuple(map(str, values))
         groups.setdefault(label, []).append(row)
     order = step_order(batch, order_by, groups.values())

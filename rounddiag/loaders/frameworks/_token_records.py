@@ -12,7 +12,7 @@ from torch import Tensor
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.content import as_json
-from rounddiag.batch.step_order import is_absent
+from rounddiag.columns.column import is_unknown
 from rounddiag.loaders.field_reader import divide_sequences
 from rounddiag.loaders.fields import field_of, is_per_token
 from rounddiag.loaders.json_lines import Record
@@ -113,7 +113,7 @@ class TokenRecords:
         return {
             name: values
             for name, values in table.items()
-            if not all(map(is_absent, values))
+            if not all(map(is_unknown, values))
         }
 
 

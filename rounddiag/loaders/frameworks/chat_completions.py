@@ -41,11 +41,7 @@ def read_calls(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
     for record in records_in(root):
         asked, answer = (object_in(record.get(n)) for n in ("request", "response"))
         given = {**record, **asked}
-        if "choices" not in answer and answer:  # of Anthropic, or the Responses API
-            said = {k: answer[k] for k in answer.keys() - {"usage", "id"}}
-            answer = {**answer, "choices": [{"message": said}]}
-            answer = {k: answer[k] for k in answer.keys() - said.keys()}
-        answer = answer or {**record}
+        answer = _with_choices(answer) or {**record}
         prompt = next((given[name] for name in _PROMPTS if name in given), None)
         messages = messages_in(prompt)
         keys = [*map(said_key, messages)]
@@ -58,16 +54,7 @@ def read_calls(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
             trajectories += [] if calls else [calls]
             calls.append((facts, _call(answer, choice, messages, prompt, said)))
             ends[(*keys, said_key(said))] = calls
-    names = {name for calls in trajectories for facts, _ in calls for name in facts}
-    shared = {
-        name
-        for name in names
-        if all(
-            f.get(name) == calls[0][0].get(name)
-            for calls in trajectories
-            for f, _ in calls
-        )
-    }
+    shared = _shared_facts([[facts for facts, _ in calls] for calls in trajectories])
     for calls in trajectories:
         transcript = Transcript(file=source.path)
         first = calls[0][0]
@@ -78,6 +65,29 @@ def read_calls(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
                 transcript.columns["rewards"] = reward  # the last of its calls
         add_calls(transcript, [call for _, call in calls])
         yield transcript
+
+
+def _with_choices(answer: _Call) -> _Call:
+    """Return a response of Anthropic, or of the Responses API, as one of a choice."""
+    if "choices" in answer or not answer:
+        return answer
+    said = {k: answer[k] for k in answer.keys() - {"usage", "id"}}
+    others = {k: answer[k] for k in answer.keys() - said.keys()}
+    return {**others, "choices": [{"message": said}]}
+
+
+def _shared_facts(trajectories: list[list[_Call]]) -> set[str]:
+    """Return the names that have one value in all calls of each trajectory."""
+    names = {name for calls in trajectories for facts in calls for name in facts}
+    return {
+        name
+        for name in names
+        if all(
+            facts.get(name) == calls[0].get(name)
+            for calls in trajectories
+            for facts in calls
+        )
+    }
 
 
 def _call(
