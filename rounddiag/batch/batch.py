@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from rounddiag.batch.context_store import Contexts, check_contexts
 from rounddiag.batch.contexts import Context, chains, context, context_engines
-from rounddiag.batch.html import as_html, stored_failures
+from rounddiag.batch.html import as_html, known_failures
 from rounddiag.batch.layout import (
     PER_TOKEN,
     SampleIndex,
@@ -498,12 +499,18 @@ follows='append')
         """
         return select(self, marked_rows(keep, self.num_samples))
 
+    def with_meta(self, meta: Mapping[str, Any]) -> Batch:
+        """Return the batch with other facts; nothing else is checked or found again."""
+        batch = copy(self)
+        object.__setattr__(batch, "meta", dict(meta))
+        return batch
+
     def to(self, device: str | torch.device) -> Batch:
         """Return the same batch with its tensors on another device."""
         return move(self, device)
 
     def __repr__(self) -> str:
-        num_failed = len(stored_failures(self.meta))
+        num_failed = len(known_failures.get(self, ()))
         failed = f", failed_checks={num_failed}" if num_failed else ""
         redacted = ", redacted=True" if self.is_redacted else ""
         return (

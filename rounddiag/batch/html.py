@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from rounddiag.batch.turns import token_noun
 from rounddiag.wording import printable
@@ -22,13 +23,15 @@ _HANDLED_ENTRIES = {
     *("source", "checks", "mask_source", "old_log_probs_source", "not_measurable"),
     "facts",
 }
+# One line for each failed check of a batch, once somebody has checked it.
+known_failures: WeakKeyDictionary[Batch, tuple[str, ...]] = WeakKeyDictionary()
 
 
 def as_html(batch: Batch) -> str:
     """Return failed checks, counts and sources as a plain table."""
     failed = [
         ("\N{BALLOT X} failed check", failure)
-        for failure in stored_failures(batch.meta)
+        for failure in known_failures.get(batch, ())
     ]
     facts = {
         "samples": batch.num_samples,
@@ -42,12 +45,6 @@ def as_html(batch: Batch) -> str:
         for name, fact in facts.items()
     )
     return table([*failed, *((name, text) for name, text in rows if text)])
-
-
-def stored_failures(meta: Mapping[str, Any]) -> list[str]:
-    """Return one line for each check that failed when the batch was loaded."""
-    failed = (check for check in meta.get("checks", []) if check["status"] == "failed")
-    return [f"{check['name']}: {check['detail']}" for check in failed]
 
 
 def table(rows: Iterable[tuple[str, ...]]) -> str:

@@ -21,6 +21,6 @@
 """
 
 from rounddiag.checks.contracts import Check, Checks
-from rounddiag.checks.suite import check, check_tokenizer, with_check_results
+from rounddiag.checks.suite import check
 
-__all__ = ["Check", "Checks", "check", "check_tokenizer", "with_check_results"]
+__all__ = ["Check", "Checks", "check"]

@@ -119,13 +119,6 @@ class Checks(Sequence[Check]):
         columns = {name: [getattr(result, name) for result in self] for name in names}
         return pd.DataFrame(columns)
 
-    def as_plain(self) -> list[dict[str, str]]:
-        """Return `name`, `status` and `detail` of each, for `Batch.meta["checks"]`."""
-        return [
-            {"name": result.name, "status": result.status, "detail": result.detail}
-            for result in self
-        ]
-
     def _with_status(self, status: Status) -> tuple[Check, ...]:
         return tuple(result for result in self if result.status == status)
 

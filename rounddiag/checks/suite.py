@@ -1,10 +1,11 @@
-"""`check`: all contracts of a batch, or the fast ones, which `load` runs."""
+"""`check`: all contracts of a batch, or the fast ones. Results are kept."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from rounddiag.batch import Batch
+from rounddiag.batch.html import known_failures
 from rounddiag.checks import (
     advantages,
     coordinates,
@@ -19,7 +20,9 @@ from rounddiag.checks import (
     update,
     weights,
 )
-from rounddiag.checks.contracts import Checks
+from rounddiag.checks.contracts import Check, Checks, Contract
+from rounddiag.checks.written import Written
+from rounddiag.core.kept import Key, state_of
 from rounddiag.core.scores import select_scores
 
 # They need no tokenizer beyond the one that is present, and search no prompts.
@@ -74,6 +77,12 @@ _OTHERS = (
 )
 
 
+# Results of each batch, as long as nothing of it changes, by its pair of scores.
+_results: WeakKeyDictionary[
+    Batch, tuple[Key, dict[tuple[str, str], dict[Contract, Check]]]
+] = WeakKeyDictionary()
+
+
 def check(
     batch: Batch, *, fast: bool = False, a: str = "old", b: str = "rollout"
 ) -> Checks:
@@ -91,7 +100,7 @@ def check(
     ----------
     batch : Batch
     fast : bool, optional
-        Run only the fast checks, as `rounddiag.load` does for every file.
+        Run only the fast checks, as the explorer does for every batch.
     a, b : str
         The scores whose log-probs are checked against each other.
 
@@ -102,17 +111,22 @@ def check(
     >>> [result.name for result in check(batch).failed]
     []
     """
-    batch = select_scores(batch, a, b)
     contracts = (*_FAST, tokens.IDS) if fast else (*_FAST, *_OTHERS)
-    return Checks(tuple(contract.check(batch) for contract in contracts))
+    pair = select_scores(batch, a, b)
+    known = _known_results(batch, a, b)
+    try:
+        known |= {each: each.check(pair) for each in contracts if each not in known}
+    finally:
+        Written.forget(pair)
+    checks = Checks(tuple(known[each] for each in contracts))
+    if pair is batch:
+        lines = (f"{result.name}: {result.detail}" for result in checks.failed)
+        known_failures[batch] = tuple(lines)
+    return checks
 
 
-def check_tokenizer(batch: Batch) -> Checks:
-    """Check whether the tokenizer is the model's, and nothing else."""
-    return Checks((tokens.TOKENIZER.check(batch),))
-
-
-def with_check_results(batch: Batch) -> Batch:
-    """Return the batch with the results of the fast checks in `meta["checks"]`."""
-    plain = check(batch, fast=True).as_plain()
-    return replace(batch, meta={**batch.meta, "checks": plain})
+def _known_results(batch: Batch, a: str, b: str) -> dict[Contract, Check]:
+    state, known = state_of(batch), _results.get(batch)
+    if known is None or known[0] != state:
+        known = _results[batch] = (state, {})
+    return known[1].setdefault((a, b), {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.checks.contracts import require_tokens
 from rounddiag.core.columns import to_numpy, token_numbers
+
+_written: WeakKeyDictionary[Batch, Written] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -38,7 +41,21 @@ class Written:
 
     @classmethod
     def from_batch(cls, batch: Batch) -> Written:
-        """Read the generated tokens; a MissingError without both engines."""
+        """Read the generated tokens; a MissingError without both engines.
+
+        They are kept until `forget`, so that the contracts of one check share them.
+        """
+        if batch not in _written:
+            _written[batch] = cls._read(batch)
+        return _written[batch]
+
+    @staticmethod
+    def forget(batch: Batch) -> None:
+        """Free the tokens of a batch."""
+        _written.pop(batch, None)
+
+    @classmethod
+    def _read(cls, batch: Batch) -> Written:
         scores = [to_numpy(score) for score in batch.both_log_probs()]
         require_tokens(batch)
         rounds = batch.rounds

@@ -16,6 +16,7 @@
 `versions`        the versions of the weights that sampled each token, and their lag
 `images_seen`     the column `num_images`: images that a sample had been shown before a
                   token
+`kept`            whether a batch is as it was when something of it was kept
 `measured`        `Measured`: one value between batches or frames and what counts them
 `scores`          the pair of scores that a batch or frame compares
 `verl`            `metrics`: verl's formulas in float64; `reconcile`: logged numbers

@@ -186,14 +186,15 @@ def _without_masked_padding(
     Agent-Lightning 0.3.0 repeats 1s where it merges the turns of a trajectory. The
     check that the mask covers only what the model wrote names them.
     """
-    ends = tokens.offsets[:-1] + unpadded["lengths"]
-    end = torch.repeat_interleave(ends, tokens.lengths)
-    beyond = (torch.arange(len(mask), device=mask.device) >= end) & (mask != 0)
-    if not beyond.any():
+    ends = (tokens.offsets[:-1] + unpadded["lengths"]).tolist()
+    tails = [*map(slice, ends, tokens.offsets[1:].tolist())]
+    counts = np.array([int(mask[tail].count_nonzero()) for tail in tails])
+    if not counts.any():
         return mask, {**columns}
-    rows = Ragged(values=beyond, offsets=tokens.offsets).rows()
-    counts = np.array([int(row.sum()) for row in rows])
-    return mask.masked_fill(beyond, 0), {MASKED_PADDING: counts, **columns}
+    mask = mask.clone()
+    for tail in tails:
+        mask[tail] = 0
+    return mask, {MASKED_PADDING: counts, **columns}
 
 
 def _open_columns(

@@ -17,7 +17,6 @@ import numpy as np
 
 from rounddiag.batch import Batch
 from rounddiag.batch.trajectories import join_rows
-from rounddiag.checks import with_check_results
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.concatenation import (
     concatenate,
@@ -77,14 +76,14 @@ def read_files(
                 len(reasons) > _MAX_REASONS
             )
             entry = {"not_opened": [*reasons[:_MAX_REASONS], *more]}
-            batch = replace(batch, meta={**batch.meta, **entry})
+            batch = batch.with_meta({**batch.meta, **entry})
     else:
         batch = read_file(files[0], columns)[1]
         source = batch.meta.get("source", str(files[0]))
         # Keep a relative path, so that a notebook does not show the folders above it.
         if source == str(files[0]) == str(Path(path).expanduser().absolute()):
             source = str(path)
-    return _with_meta(batch, {**batch.meta, "source": source})
+    return batch.with_meta({**batch.meta, "source": source})
 
 
 _MAX_REASONS = 8  # in `meta`
@@ -214,7 +213,6 @@ def load(  # noqa: PLR0913 all but the path by keyword
     - Pixel values stay in the file until a screenshot is requested.
     - Files packed by gzip or zstd are unpacked while they are read.
     - `rounddiag.formats()` lists what can be opened.
-    - `meta["checks"]` holds the results of the fast checks of `rounddiag.check`.
 
     Parameters
     ----------
@@ -320,7 +318,7 @@ def load(  # noqa: PLR0913 all but the path by keyword
         decoder(tokenizer)
         batch = load_untrusted(path, limits, options, tokenizer)
         return _with_options(batch, {**options, "untrusted": True}, tokenizer)
-    batch = with_check_results(read_batch(path, **options))
+    batch = read_batch(path, **options)
     return _with_options(batch, options, tokenizer)
 
 
@@ -339,7 +337,7 @@ def _with_options(
     }
     meta = {entry: fact for entry, fact in batch.meta.items() if entry != OPENED_WITH}
     opened = {option: value for option, value in given.items() if value}
-    return _with_meta(batch, {**meta, **({OPENED_WITH: opened} if opened else {})})
+    return batch.with_meta({**meta, **({OPENED_WITH: opened} if opened else {})})
 
 
 def read_batch(
@@ -376,11 +374,6 @@ def read_batch(
     return split_after(batch, stop_tokens)
 
 
-def _with_meta(batch: Batch, meta: Mapping[str, Any]) -> Batch:
-    """Return the batch with this `meta`; a new one is checked, which takes time."""
-    return batch if meta == batch.meta else replace(batch, meta=meta)
-
-
 def _with_tokenizer_note(batch: Batch, tokenizer: object | None) -> Batch:
     """Say in `meta["text"]` that the file names a tokenizer that was not opened."""
     meta = {name: fact for name, fact in batch.meta.items() if name != "text"}
@@ -390,4 +383,4 @@ def _with_tokenizer_note(batch: Batch, tokenizer: object | None) -> Batch:
             f"token ids only: the file names the tokenizer {name:.200}, which is not in"
             " its folder; pass it as `tokenizer=`"
         )
-    return _with_meta(batch, meta)
+    return batch.with_meta(meta)

@@ -463,7 +463,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     others = [name for name in (*columns, *table.info) if name not in used]
     unread = [*table.left_out, *fields.left_out, *others]
     entry = left_out_entry({*left_out_of(batch), *unread})
-    batch = replace(batch, meta={**batch.meta, **table.facts, **entry})
+    batch = batch.with_meta({**batch.meta, **table.facts, **entry})
     batch = batch if inputs is None else with_screenshots(batch, inputs, source)
     for name, rows in pictures.items():
         batch = with_picture_column(batch, name, rows, source)
@@ -504,9 +504,7 @@ def with_picture_column(
     num_unread = sum(row.count(None) for row in read)
     fact = f"{num_unread} of `{name}` are not pictures in the file: paths are not"
     facts = [*batch.meta.get("screenshots", []), *[f"{fact} opened"] * (num_unread > 0)]
-    return replace(
-        batch, meta={**batch.meta, **({"screenshots": facts} if facts else {})}
-    )
+    return batch.with_meta({**batch.meta, **({"screenshots": facts} if facts else {})})
 
 
 def _is_plain(rows: Any) -> bool:  # noqa: ANN401 a column

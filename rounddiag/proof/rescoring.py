@@ -11,7 +11,6 @@ from tqdm.auto import tqdm
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
-from rounddiag.checks.suite import with_check_results
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.hypotheses import Hypothesis, all_registered, select_hypotheses
@@ -103,7 +102,7 @@ def rescore_with(scorer: Scorer, chain: Sequence[Hypothesis] = ()) -> Batch:
     if chain or not missing:
         name = chain[0].name if chain else RESCORED
         return replace(small, scores={**small.scores, name: flat})
-    return with_check_results(_with_engine(small, missing[0], flat, scorer.engine.name))
+    return _with_engine(small, missing[0], flat, scorer.engine.name)
 
 
 def _with_engine(batch: Batch, name: str, flat: Tensor, scorer: str) -> Batch:

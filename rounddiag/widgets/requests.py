@@ -14,8 +14,9 @@ import pandas as pd
 from plotly.offline import get_plotlyjs
 
 from rounddiag.batch import Batch
-from rounddiag.batch.html import describe_sources, stored_failures
+from rounddiag.batch.html import describe_sources
 from rounddiag.batch.turns import token_noun
+from rounddiag.checks import check
 from rounddiag.figures._parts.canvas import ThemeName
 from rounddiag.findings import Diagnosis
 from rounddiag.schema import Pair
@@ -255,10 +256,15 @@ def describe_batch(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:
         "num_tokens": batch.num_tokens,
         "noun": token_noun(batch),
         "chips": [*_facts(batch, diff)],
-        "failed": stored_failures(batch.meta),
+        "failed": _failures(batch),
         "lacks": batch.lacks("old", "rollout"),
         "verdict": _verdict(batch, diff),
     }
+
+
+def _failures(batch: Batch) -> list[str]:
+    checks = check(batch, fast=True)
+    return [f"{result.name}: {result.detail}" for result in checks.failed]
 
 
 def batch_name(batch: Batch) -> str:

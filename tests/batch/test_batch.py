@@ -287,25 +287,6 @@ def test_meta_is_shown_in_words() -> None:
     assert "unknown" not in cells
 
 
-def test_failed_checks_are_shown_first_and_counted() -> None:
-    errors = [
-        {"name": "it holds", "status": "passed", "detail": ""},
-        {"name": "it breaks", "status": "failed", "detail": "<b>1 token</b>"},
-    ]
-    batch = hand_batch(meta={"checks": errors})
-    assert repr(batch) == (
-        "Batch(num_samples=3, num_rounds=5, num_tokens=8, failed_checks=1)"
-    )
-    html = batch._repr_html_()
-    assert html.index("it breaks: &lt;b&gt;1 token&lt;/b&gt;") < html.index("samples")
-    assert "it holds" not in html
-
-
-def test_nothing_is_shown_where_all_checks_passed() -> None:
-    checks = [{"name": "it holds", "status": "passed", "detail": ""}]
-    assert repr(hand_batch(meta={"checks": checks})) == repr(hand_batch())
-
-
 def test_a_redacted_batch_says_so() -> None:
     batch = redacted(hand_batch())
     assert batch.is_redacted

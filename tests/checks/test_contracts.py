@@ -52,13 +52,6 @@ def test_the_table_is_escaped_and_in_the_same_order() -> None:
     assert places == sorted(places)
 
 
-def test_plain_data_has_name_status_and_detail() -> None:
-    assert FOUND.as_plain()[:2] == [
-        {"name": "first holds", "status": "passed", "detail": ""},
-        {"name": "second lacks", "status": "not testable", "detail": "needs `b`"},
-    ]
-
-
 def test_the_frame_has_a_row_a_check() -> None:
     frame = FOUND.as_frame()
     assert list(frame.columns) == [

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import Batch
-from rounddiag.checks import check, with_check_results
+from rounddiag.checks import check
 from rounddiag.errors import BatchError
 from rounddiag.findings import CAUSES
 from rounddiag.loaders import load
@@ -160,19 +160,23 @@ def test_samples_that_are_named_exist_and_break_the_contract_alone() -> None:
     assert failed(batch[1:]) == [only.name]
 
 
-def test_a_checked_batch_carries_what_was_found() -> None:
-    batch = with_check_results(scored([[-1.0]], [[0.5]]))
-    failed = [result for result in batch.meta["checks"] if result["status"] == "failed"]
-    assert failed == [
-        {
-            "name": "log-probs are not above 0",
-            "status": "failed",
-            "detail": "1 token whose old log-prob is above 0, in 1 sample: sample 0"
-            " round 0 position 0; no old log-prob is below 0: probabilities?",
-        }
+def test_a_batch_shows_what_failed_once_it_was_checked() -> None:
+    batch = scored([[-1.0]], [[0.5]])
+    assert "failed" not in repr(batch)
+    (failed,) = check(batch, fast=True).failed
+    assert "failed_checks=1" in repr(batch)
+    assert f"{failed.name}: {failed.detail}" in batch._repr_html_()
+    assert "failed" not in repr(batch[:1])
+
+
+def test_results_are_kept_until_the_batch_changes() -> None:
+    batch = scored([[-1.0]], [[-0.5]])
+    first = check(batch)
+    assert all(one is two for one, two in zip(check(batch), first, strict=True))
+    batch.old_log_probs[0] = 0.5
+    assert [result.name for result in check(batch).failed] == [
+        "log-probs are not above 0"
     ]
-    assert batch.meta["checks"] == check(batch, fast=True).as_plain()
-    assert "checks" not in batch[0].meta
 
 
 def test_results_are_the_same_on_every_device(device: torch.device) -> None:

@@ -51,7 +51,7 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
     """
     if len(inputs) != batch.num_samples:
         facts = [f"`multi_modal_inputs` has {len(inputs)} rows, not one per sample"]
-        return replace(batch, meta={**batch.meta, "screenshots": facts})
+        return batch.with_meta({**batch.meta, "screenshots": facts})
     rows = [_processor_output(row) for row in inputs]
     known = list(_bounded_by_size((_rebuild_screenshots(row) for row in rows), source))
     pictures = [images or () for images in known]

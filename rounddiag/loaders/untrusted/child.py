@@ -22,7 +22,6 @@ from pathlib import Path
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.checks import with_check_results
 from rounddiag.errors import BatchError, LoadError, RounddiagError
 from rounddiag.text.token_table import TokenTable
 from rounddiag.vision import EncodedScreenshot, Screenshot
@@ -185,12 +184,11 @@ def _has_number(error: BaseException, number: int) -> bool:
 
 
 def _self_contained(batch: Batch, path: str) -> Batch:
-    """Return a batch with its checks, and without what must not leave this process.
+    """Return a batch without what must not leave this process.
 
     Its tokenizer becomes the texts of its tokens, its screenshots small JPEGs.
     """
     table = _token_table(batch, path)
-    batch = with_check_results(batch)
     images = batch.images
     if images is not None:
         images = tuple(tuple(map(_as_small_jpeg, row)) for row in images)

@@ -20,7 +20,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.batch import Batch
-from rounddiag.checks import check_tokenizer
 from rounddiag.errors import LoadError
 from rounddiag.loaders.source import inside
 from rounddiag.loaders.untrusted import child
@@ -256,18 +255,16 @@ def _read_batch(source: Any, limit: int, tokenizer: object | None) -> Batch:  # 
     ):
         raise TooLargeError
     footer = Footer.from_metadata(metadata)
-    tokens = footer.meta["tokens"]
-    # Once, because finding the rounds again would take as much memory again.
-    batch = Batch(
+    meta, tokens = footer.meta["meta"], footer.meta["tokens"]
+    if not isinstance(meta, dict):
+        raise TypeError(f"`meta` is a {type(meta).__name__}")
+    return Batch(
         **read_fields(table),
         images=read_screenshots(table.parts) if COLUMN in table else None,
         step=footer.step,
-        meta=_checked_meta(footer.meta["meta"]),
+        meta=meta,
         tokenizer=_token_table(tokens) if tokenizer is None else tokenizer,
     )
-    if tokenizer is not None and not isinstance(tokenizer, str):
-        _check_tokenizer(batch)
-    return batch
 
 
 def _json_bytes(table: TableReader) -> int:
@@ -278,27 +275,7 @@ def _json_bytes(table: TableReader) -> int:
     return sum(part.nbytes for part in table.parts(names))
 
 
-def _checked_meta(meta: Any) -> dict[str, Any]:  # noqa: ANN401 any JSON
-    """Return `meta` if it has what every view takes from the results of checks."""
-    checks, names = meta["checks"], ("name", "status", "detail")
-    if not (
-        isinstance(checks, list)
-        and all(isinstance(check[name], str) for check in checks for name in names)
-    ):
-        raise ValueError(f"results of checks without {names}")
-    return dict(meta)
-
-
 def _token_table(tokens: str | None) -> TokenTable | None:
     from rounddiag.text.token_table import TokenTable
 
     return None if tokens is None else TokenTable.from_json(tokens)
-
-
-def _check_tokenizer(batch: Batch) -> None:
-    """Check a tokenizer that only this process has; `meta` is not shared yet."""
-    results: list[dict[str, str]] = batch.meta["checks"]
-    (result,) = check_tokenizer(batch).as_plain()
-    results[:] = [
-        result if check["name"] == result["name"] else check for check in results
-    ]

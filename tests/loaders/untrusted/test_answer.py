@@ -83,32 +83,6 @@ def test_the_parent_weighs_json_and_footer_as_objects(
 
 
 @pytest.mark.usefixtures("forked")
-def test_the_checks_run_in_the_child(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.parquet"
-    save(hand_batch(), path)
-    expected = load(path).meta["checks"]
-
-    def check(*_: object) -> Any:
-        pytest.fail("checked in the parent")
-
-    monkeypatch.setattr("rounddiag.loaders.open.with_check_results", check)
-    monkeypatch.setattr(guard, "check_tokenizer", check)
-    assert load(path, untrusted=True).meta["checks"] == expected
-    assert {one["status"] for one in expected} == {"passed", "not testable"}
-
-
-@pytest.mark.usefixtures("forked")
-def test_a_tokenizer_of_the_parent_is_checked_there(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    save(replace(hand_batch(), tokenizer=None), path)
-    read = load(path, untrusted=True, tokenizer=lambda _: "")
-    (result,) = (c for c in read.meta["checks"] if "tokenizer is" in c["name"])
-    assert result["status"] == "failed"
-
-
-@pytest.mark.usefixtures("forked")
 def test_equal_texts_of_a_file_are_one_object(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     heavy_files.one_text_many_times(path, 0.005)
@@ -280,16 +254,6 @@ FORGED: dict[str, Callable[[Path], object]] = {
     "meta 100,000 deep": footer(lambda _: deep(100_000)),
     "meta that is a list": footer(lambda facts: facts["meta"].update(meta=[])),
     "no meta": footer(lambda facts: facts["meta"].clear()),
-    "no checks": footer(lambda facts: facts["meta"]["meta"].pop("checks") and None),
-    "checks of numbers": footer(
-        lambda facts: facts["meta"]["meta"].update(checks=[1, 2])
-    ),
-    "checks that lack a status": footer(
-        lambda facts: facts["meta"]["meta"].update(checks=[{"name": "a"}])
-    ),
-    "checks that are no list": footer(
-        lambda facts: facts["meta"]["meta"].update(checks={})
-    ),
     "a newer version": footer(lambda facts: facts.update(version=99)),
     "no column of the mask": column("response_mask", None),
     "ids that are texts": column("response_ids", [["a"], ["b"], ["c"]]),
