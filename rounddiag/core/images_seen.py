@@ -101,7 +101,7 @@ def _image_runs(batch: Batch) -> list[tuple[Array, Array]] | None:
     offsets = to_numpy(batch.offsets)
     begins, size, row = _runs(ids, mask, offsets)
     ends = offsets[:-1] + to_numpy(batch.lengths)
-    inside = (size >= _IMAGE_RUN) & ~mask[begins]
+    inside = ~mask[begins]
     inside &= begins + size <= ends[row]  # not the padding at the end
     if inside.sum() < _MIN_IMAGES:
         return None
@@ -116,7 +116,7 @@ def _image_runs(batch: Batch) -> list[tuple[Array, Array]] | None:
     else:
         ids, stops = to_numpy(batch.prompt_ids), to_numpy(batch.prompt_offsets)
         begins, num, owner = _runs(ids, np.zeros(len(ids), dtype=bool), stops)
-        inside = (num >= _IMAGE_RUN) & (ids[begins] == image)
+        inside = ids[begins] == image
         row, size = np.r_[owner[inside], row], np.r_[num[inside], size]
         place = np.r_[(begins - stops[1:][owner])[inside], place]
     order = np.argsort(row, kind="stable")
@@ -126,12 +126,14 @@ def _image_runs(batch: Batch) -> list[tuple[Array, Array]] | None:
 
 
 def _runs(ids: Array, mask: Array, offsets: Array) -> tuple[Array, Array, Array]:
-    """Return where runs of one id and mask begin, their lengths, and their samples."""
+    """Return where long runs of one id and mask begin, their lengths and samples."""
     change = (np.diff(ids) != 0) | np.diff(mask)
     is_first = np.r_[True, change][: len(ids)]
     is_first[offsets[:-1][offsets[:-1] < len(ids)]] = True
     begins = np.flatnonzero(is_first)
     size = np.diff(np.r_[begins, len(ids)])
+    is_long = size >= _IMAGE_RUN
+    begins, size = begins[is_long], size[is_long]
     return begins, size, np.searchsorted(offsets, begins, side="right") - 1
 
 
