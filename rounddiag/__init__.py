@@ -24,6 +24,7 @@ Public names, in the order of work:
 `round_frame`         one row per sample and round
 `sample_frame`        one row per sample
 `round_summary`       one row per round, over all samples, with intervals
+`compare_outcomes`    one row per task: what was gained and lost between attempts
 `metrics`             the mismatch metrics that verl logs, by verl's formulas
 `reconcile`           the numbers that a trainer logged against those of the batch
 `check`               the invariants of every valid batch
@@ -162,6 +163,7 @@ if TYPE_CHECKING:
     from rounddiag.runs import Run as Run
     from rounddiag.runs import ingest as ingest
     from rounddiag.runs import open_run as open_run
+    from rounddiag.stats import compare_outcomes as compare_outcomes
     from rounddiag.stats import round_summary as round_summary
     from rounddiag.widgets import Explorer as Explorer
     from rounddiag.widgets import explore as explore
@@ -196,7 +198,7 @@ else:
         "proof": "load_proof prove rescore",
         "proof.preflight": "Preflight preflight",
         "runs": "Run ingest open_run",
-        "stats": "round_summary",
+        "stats": "compare_outcomes round_summary",
         "widgets": "Explorer explore",
     }
     _HOMES = {name: home for home, names in _PUBLIC.items() for name in names.split()}

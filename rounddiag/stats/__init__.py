@@ -5,6 +5,7 @@
   `tail`, `agreement` (one engine against the other), `staleness` (against the engine).
 - Per sample and cell: `cells`, `heatmap_rows`, `pairing` (of two
   batches), `worst`.
+- Per task: `outcome_comparison`.
 - Shared: `inputs` (batches, frames, partial captures), `grouping` (`by=`), `intervals`
   and `difference_interval` (clustered bootstrap).
 """
@@ -13,6 +14,7 @@ from rounddiag.stats.cells import cell_frame
 from rounddiag.stats.comparison import compare_batches
 from rounddiag.stats.composition import survivors
 from rounddiag.stats.intervals import FEW_SAMPLES, few_rows
+from rounddiag.stats.outcome_comparison import compare_outcomes
 from rounddiag.stats.pairing import pair_samples, paired_cells, worst_differences
 from rounddiag.stats.roles import role_means
 from rounddiag.stats.staleness import describe_staleness, staleness_share
@@ -26,6 +28,7 @@ __all__ = [
     "FEW_SAMPLES",
     "cell_frame",
     "compare_batches",
+    "compare_outcomes",
     "conditional_means",
     "describe_staleness",
     "few_rows",

@@ -1,0 +1,88 @@
+"""Two sets of attempts, compared by task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rounddiag as rd
+from rounddiag.errors import BatchError
+from tests.batches import padded
+
+NAN = float("nan")
+
+
+def attempts(
+    rewards: Sequence[float], tasks: Sequence[str], column: str = "group"
+) -> rd.Batch:
+    batch = padded(*[[[value]] * len(rewards) for value in (1, -1.0, -1.0)])
+    batch = replace(batch, rewards=torch.tensor(rewards, dtype=torch.float64))
+    if column == "group":
+        return replace(batch, group_ids=tuple(tasks))
+    return replace(batch, sample_columns={column: np.array(tasks, dtype=object)})
+
+
+def test_scores_are_means_over_attempts() -> None:
+    before = attempts([0, 1, 1, NAN, 0.5], ["x", "x", "y", "z", "w"])
+    after = attempts([1, 0, 1, 1], ["y", "x", "z", "v"])
+    rows = rd.compare_outcomes(before, after).set_index("task")
+    assert [*rows.index] == ["x", "y", "z", "w", "v"]
+    assert rows["change"].to_dict() == {
+        "x": "lost",
+        "y": "equal",
+        "z": "not in both",
+        "w": "not in both",
+        "v": "not in both",
+    }
+    assert [*rows.loc["x", ["score_a", "score_b"]]] == [0.5, 0]
+    assert rows["num_attempts_a"].tolist() == [2, 1, 0, 1, 0]
+    assert rows["num_attempts_b"].tolist() == [1, 1, 1, 0, 1]
+    assert rows.attrs["num_tasks"] == 2
+    assert rows.attrs["mean_difference"] == -0.25
+    assert math.isnan(rows.attrs["ci_low"])  # 2 tasks
+    assert rows.attrs["mcnemar_p"] is None  # x has two attempts
+
+
+# McNemar, by hand: 2 * P(at most 1 of 8 heads) = 2 * (1 + 8) / 256.
+@pytest.mark.parametrize(
+    ("gained", "lost", "p"), [(7, 1, 18 / 256), (1, 7, 18 / 256), (0, 0, 1), (1, 0, 1)]
+)
+def test_mcnemar_by_hand(gained: int, lost: int, p: float) -> None:
+    tasks = [str(task) for task in range(gained + lost + 2)]
+    before = attempts([0] * gained + [1] * lost + [1, 0], tasks)
+    after = attempts([1] * gained + [0] * lost + [1, 0], tasks)
+    compared = rd.compare_outcomes(before, after)
+    assert compared.attrs["mcnemar_p"] == pytest.approx(p)
+    assert (compared["change"] == "gained").sum() == gained
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=5, max_size=30))
+def test_the_sides_can_be_swapped(scores: list[tuple[float, float]]) -> None:
+    tasks = [str(task) for task in range(len(scores))]
+    sides = [attempts(list(side), tasks) for side in zip(*scores, strict=True)]
+    there, back = rd.compare_outcomes(*sides), rd.compare_outcomes(*sides[::-1])
+    assert there.attrs["mean_difference"] == -back.attrs["mean_difference"]
+    ends = [there.attrs["ci_low"], there.attrs["ci_high"]]
+    assert ends == pytest.approx([-back.attrs["ci_high"], -back.attrs["ci_low"]])
+    assert ends[0] <= there.attrs["mean_difference"] <= ends[1]
+
+
+def test_a_column_of_tasks_comes_before_the_groups() -> None:
+    before = attempts([0, 1], ["x", "y"], "task_id")
+    after = replace(attempts([1, 1], ["x", "y"], "task_id"), group_ids=("1", "2"))
+    assert rd.compare_outcomes(before, after).attrs["by"] == "task_id"
+
+
+def test_what_cannot_be_compared_is_an_error() -> None:
+    before = attempts([0], ["x"])
+    with pytest.raises(BatchError, match="task"):
+        rd.compare_outcomes(before, attempts([0], ["y"]))
+    with pytest.raises(BatchError, match="rewards"):
+        rd.compare_outcomes(before, replace(before, rewards=None))
