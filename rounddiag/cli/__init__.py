@@ -10,6 +10,7 @@
 `watch`       `rounddiag watch`: a line for each step of a run that goes on
 `lab`         `rounddiag lab`: the notebook of a file or run, and JupyterLab at it
 `recipe`      `rounddiag recipe`: the lines that save a batch in a trainer
+`skill`       `rounddiag skill`: the page for coding agents, from `SKILL.md`
 `terminal`    printing: colours, signs and wrapped lines on a terminal, plain in a pipe
 ============  ======================================================================
 """
@@ -391,6 +392,16 @@ def _recipe(options: argparse.Namespace) -> int:
     return 0
 
 
+def _skill(options: argparse.Namespace) -> int:
+    from rounddiag.cli.skill import copy_skill, read_skill
+
+    if options.to is None:
+        print(read_skill())
+    else:
+        print_text(f"wrote {copy_skill(options.to)}")
+    return 0
+
+
 _COMMANDS = {
     "demo": _demo,
     "summary": _summary,
@@ -403,4 +414,5 @@ _COMMANDS = {
     "lab": _lab,
     "ingest": _ingest,
     "recipe": _recipe,
+    "skill": _skill,
 }

@@ -102,6 +102,11 @@ _OPTIONS = {
     "paths": {"metavar": "PATH", "nargs": "+"},
     "name?": _option("none lists the names", metavar="NAME", nargs="?"),
     "situation?": _option("default: image_window", metavar="NAME", nargs="?"),
+    "--to": _option(
+        "a folder of skills: copy the page to FOLDER/rounddiag/SKILL.md",
+        type=Path,
+        metavar="FOLDER",
+    ),
     "--untrusted": _flag("read FILE in a child process; a FOLDER must hold one step"),
     "--tokenizer": _option("a file, folder or model: text for ids", metavar="PATH"),
     "--sample-by": _option(
@@ -261,6 +266,10 @@ _COMMANDS = {
         " converted, 1 some failed; they are listed.",
     ),
     "recipe": _Command("print the lines that save a batch in a trainer", "name?"),
+    "skill": _Command(
+        "print a page for coding agents: which command when, and what not to conclude",
+        "--to",
+    ),
 }
 
 

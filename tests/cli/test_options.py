@@ -22,6 +22,7 @@ from tests.runs.step_folders import scaled_batch, write_steps
 
 # Another value than the default of each option that takes one.
 VALUES = {
+    "--to": "skills",
     "--tokenizer": "sample_data/tokenizer.json",
     "--sample-by": "sample_id",
     "--order-by": "row",
