@@ -115,19 +115,55 @@ class Context:
         )
 
 
-def chains(batch: Batch, sample: int) -> list[range]:
-    """Return the rounds of a sample whose contexts append, chain by chain."""
-    every = SampleSequence(batch, sample).chains
+def chains(batch: Batch, sample: int | str) -> list[range]:
+    """Return the rounds of each chain: consecutive rounds whose contexts append.
+
+    The context of the last round of a chain, followed by what was written then, is what
+    an engine scores in one pass. A sample that is one context is one chain.
+    """
+    every = SampleSequence(batch, batch.sample_number(sample)).chains
     return [chain.rounds for chain in every if chain.rounds]
 
 
 def context_engines(batch: Batch) -> tuple[str, ...]:
-    """Return the engines whose contexts are recorded."""
+    """Return the engines whose contexts are recorded: `old`, and perhaps `rollout`."""
     return ("old", "rollout") if SAMPLER_PROMPTS in batch.round_columns else ("old",)
 
 
-def context(batch: Batch, sample: int, round_: int, engine: str) -> Context:
-    """Return what an engine read before the model wrote a round."""
+def context(
+    batch: Batch,
+    sample: int | str,
+    round: int,  # noqa: A002 the word of the frames
+    engine: str = "old",
+) -> Context:
+    """Return what an engine read before the model wrote a round.
+
+    Where a sample is one context, that is what stands before the round.
+
+    Parameters
+    ----------
+    sample : int or str
+        Its number or id.
+    round : int
+    engine : str, optional
+        One of `context_engines`: `old`, the training engine, whose prompts are those of
+        the batch; `rollout`, the sampler, where the round column `prompt_ids` records
+        what it read.
+
+    Raises
+    ------
+    BatchError
+        If there is no such round or record, or the batch has neither ids nor text.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> batch.context("task-01/0", 2)
+    Context(sample=4, round=2, engine='old', num_tokens=144, num_images=3, \
+follows='append')
+    """
+    sample, round_ = batch.sample_number(sample), int(round)
     _require(batch, sample, round_, engine)
     if batch.response_ids is None:
         return _context_of_text(batch, sample, round_)
