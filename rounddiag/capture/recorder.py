@@ -99,10 +99,8 @@ class Recorder:
         JPEGs only.
     max_samples : int, optional
         Largest number of samples in a file, drawn at random from a larger batch, in
-        whole trajectories and at least one. The
-        file also stores the per-round summary of all samples, which
-        `rounddiag.round_summary` returns; `rounddiag.metrics` and
-        `rounddiag.reconcile` see the saved samples only.
+        whole trajectories and at least one. What is computed of the file is of its
+        samples; the verdict is of all.
     seed : int
         Seed of the random samples, together with the step.
     rank : int, optional

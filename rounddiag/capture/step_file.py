@@ -35,11 +35,10 @@ from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.field_batch import batch_from_fields
 from rounddiag.loaders.field_reader import FieldReader
 from rounddiag.loaders.output import FileKind, refusal
-from rounddiag.loaders.parquet.totals import summarize_rounds
+from rounddiag.loaders.parquet.metadata import PARTIAL_NOTE
 from rounddiag.loaders.parquet.writer import BATCH_FILE, write_batch
 from rounddiag.loaders.paths import is_url
 
-_PARTIAL_NOTE = "`metrics` and `reconcile` see the saved samples only"
 _LONG_TEXT = 100  # characters; longer texts are kept for samples with screenshots only
 
 
@@ -208,22 +207,13 @@ def _round_starts(batch: Batch) -> dict[tuple[int, int], int]:
 
 
 def _saved_samples(batch: Batch, order: SampleOrder) -> Batch:
-    """Return the samples that the file has, with the summary of all of them."""
     samples = order.samples
     if len(samples) == len(batch):
         return batch
-    facts = {
-        **batch.meta["capture"],
-        "num_saved": len(samples),
-        "note": _PARTIAL_NOTE,
-        "rounds": summarize_rounds(batch),
-    }
+    facts = {"num_saved": len(samples), "note": PARTIAL_NOTE}
     saved = batch.where(np.isin(np.arange(len(batch)), samples))
-    # By which a reader tells that these columns were not changed since.
-    facts["saved_rounds"] = [
-        sum(entry["cluster_abs_diff"]) for entry in summarize_rounds(saved)
-    ]
-    return replace(saved, meta={**saved.meta, "capture": facts})
+    meta = {**saved.meta, "capture": {**batch.meta["capture"], **facts}}
+    return replace(saved, meta=meta)
 
 
 def _temporary_copy(batch: Batch) -> str:

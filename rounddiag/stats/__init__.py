@@ -5,7 +5,7 @@
   `tail`, `agreement` (one engine against the other), `staleness` (against the engine).
 - Per sample and cell: `cells`, `heatmap_rows`, `pairing` (of two
   batches), `worst`.
-- Shared: `inputs` (batches, frames, partial captures), `grouping` (`by=`), `intervals`
+- Shared: `inputs` (batches, frames), `grouping` (`by=`), `intervals`
   and `difference_interval` (clustered bootstrap).
 """
 
