@@ -197,7 +197,7 @@ def _contexts(
     batch: Batch, chosen: Sequence[int], ask: Ask
 ) -> Iterator[tuple[str, object]]:
     """Yield what the model saw before rounds, as far as there is room."""
-    if not has_contexts(batch):
+    if not has_contexts(batch) or batch.lacks("text"):  # of a redacted file
         return
     room = _CONTEXTS
     for sample in chosen:
