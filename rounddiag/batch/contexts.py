@@ -381,7 +381,8 @@ def _sampler_context(
         raise MissingError(batch, SAMPLER_PROMPTS)
     trained = _parts(sequence.index(round_), sequence)
     shots = [piece.image for piece in trained if piece.image is not None]
-    ids, parts = _sampler_parts(prompts[round_], sequence, shots)
+    ids = prompts[round_]
+    parts = _sampler_parts(ids, sequence, shots)
     before = np.empty(0, dtype=np.int64)
     if known := round_ - 1 in prompts:
         written = sequence.ids[sequence.starts[round_ - 1] : sequence.stops[round_ - 1]]
@@ -408,10 +409,10 @@ def _sampler_context(
 
 def _sampler_parts(
     ids: Array, sequence: SampleSequence, shots: Sequence[Screenshot | None]
-) -> tuple[Array, list[ContextPiece]]:
+) -> list[ContextPiece]:
     tokens = {int(sequence.ids[picture.start]) for picture in sequence.pictures}
     if len(tokens) != 1:
-        return ids, _cut(len(ids), [])
+        return _cut(len(ids), [])
     is_image = np.concatenate([[0], ids == tokens.pop(), [0]])
     starts = np.flatnonzero(np.diff(is_image) == 1).tolist()
     stops = np.flatnonzero(np.diff(is_image) == -1).tolist()
@@ -420,7 +421,7 @@ def _sampler_parts(
         ContextPiece(kind="image", start=start, stop=stop, image=shot)
         for start, stop, shot in zip(starts, stops, known, strict=True)
     ]
-    return ids, _cut(len(ids), shown)
+    return _cut(len(ids), shown)
 
 
 def _context_of_text(batch: Batch, sample: int, round_: int) -> Context:

@@ -188,7 +188,6 @@ def _sample_fields(number: int, turns: Iterable[Sequence[Any]]) -> dict[str, Any
 def _parts(
     number: int, turn: Sequence[Any]
 ) -> tuple[str, str, Sequence[Screenshot], list[str], list[float]]:
-    """Return the parts of a turn, the last three of which may be left out."""
     role, text, shots, given, scores, *_ = (*turn, (), (), ())
     text, tokens = encodable(text), [*map(encodable, given)]
     log_probs = [*map(float, scores)]

@@ -395,7 +395,6 @@ class Recorder:
         version: int | None,
         worker: int | str | None,
     ) -> Iterator[Any]:
-        """Yield tensors that can be read once, and note each of them."""
         digests: dict[str, Any] = {}
         for name, tensor in tensors:
             with self._writer.guard("the weights of step", version):
@@ -440,7 +439,6 @@ class Recorder:
         return is_held
 
     def _put(self, part: Snapshot) -> None:
-        """Add a part, or replace the one with the same samples."""
         with self._writer.guard("the weights of step", part.step):
             part = replace(part, weights=self._weights.events())
         number = self._part_like(part.batch)
