@@ -165,14 +165,14 @@ follows='append')
     """
     sample, round_ = batch.sample_number(sample), int(round)
     _require(batch, sample, round_, engine)
-    if batch.response_ids is None:
-        return _context_of_text(batch, sample, round_)
+    if batch.response_ids is None and batch.pieces is None:
+        raise MissingError(batch, "text")
     sequence = kept_sequence(batch, sample)
-    if engine == "rollout":
+    if engine == "rollout" and batch.response_ids is not None:
         return _sampler_context(batch, sample, round_, sequence)
     index = sequence.index(round_)
     parts = _parts(index, sequence)
-    return Context(
+    own = Context(
         sample=sample,
         round=round_,
         engine=engine,
@@ -184,6 +184,7 @@ follows='append')
         _pieces=tuple(parts),
         _tokenizer=batch.tokenizer,
     )
+    return _in_text(own, batch, sequence) if batch.response_ids is None else own
 
 
 def context_columns(batch: Batch) -> dict[str, Array]:
@@ -424,36 +425,30 @@ def _sampler_parts(
     return _cut(len(ids), shown)
 
 
-def _context_of_text(batch: Batch, sample: int, round_: int) -> Context:
-    """Return the text before a round of a batch without ids."""
-    if batch.pieces is None:
-        raise MissingError(batch, "text")
-    sequence = kept_sequence(batch, sample)
-    texts = sequence.texts
-    index = sequence.index(round_)
-    parts = _parts(index, sequence)
-    own = [texts[piece] for piece in index]
+def _in_text(context: Context, batch: Batch, sequence: SampleSequence) -> Context:
+    """Return a context of pieces of text as one of their characters."""
+    round_, texts = context.round, sequence.texts
+    own = [texts[piece] for piece in context.ids.tolist()]
     before = [texts[piece] for piece in sequence.index_before(round_)] if round_ else []
-    images = [piece.image for piece in parts if piece.image is not None]
-    entered = [*_entered(sequence, round_, index, parts)]
+    images = [piece.image for piece in context.pieces if piece.image is not None]
+    entered = [*context.entered]
     if batch.contexts is None:  # pictures have no pieces
-        shots = (batch.images or ((),) * len(batch))[sample]
+        shots = (batch.images or ((),) * len(batch))[context.sample]
         images = [s for s in shots if s.round is not None and s.round <= round_]
         entered += [
             ContextPiece(kind="image", start=len(own), stop=len(own), image=shot)
             for shot in images
             if shot.round == round_
         ]
-    return Context(
-        sample=sample,
-        round=round_,
+    return replace(
+        context,
         engine="old",
         ids=torch.empty(0, dtype=torch.int64),
         images=tuple(images),
-        follows=_follows(sequence, round_),
         entered=_in_characters(entered, own),
-        left=_in_characters(_left(sequence, round_, index), before),
-        _pieces=_in_characters(parts, own),
+        left=_in_characters(context.left, before),
+        _pieces=_in_characters(context.pieces, own),
+        _tokenizer=None,
         _texts=own,
     )
 
