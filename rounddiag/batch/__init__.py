@@ -27,8 +27,20 @@
 """
 
 from rounddiag.batch.batch import Batch, require_batch
-from rounddiag.batch.contexts import Context, ContextPiece
+from rounddiag.batch.contexts import (
+    Context,
+    ContextPiece,
+    chains,
+    context,
+    context_engines,
+)
 from rounddiag.batch.missing import MissingError
-from rounddiag.batch.turns import Turn
+from rounddiag.batch.steps import from_steps
+from rounddiag.batch.turns import Turn, from_turns
 
 __all__ = ["Batch", "Context", "ContextPiece", "MissingError", "Turn", "require_batch"]
+
+Batch.from_turns = classmethod(from_turns)
+Batch.from_steps = staticmethod(from_steps)
+Batch.context, Batch.chains = context, chains
+Batch.context_engines = property(context_engines)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rounddiag.batch.context_store import Contexts, check_contexts
-from rounddiag.batch.contexts import Context, chains, context, context_engines
 from rounddiag.batch.html import as_html, known_failures
 from rounddiag.batch.layout import (
     PER_TOKEN,
@@ -26,13 +25,18 @@ from rounddiag.batch.layout import (
     selected_rows,
 )
 from rounddiag.batch.missing import MissingError, lacks
-from rounddiag.batch.turns import Turns, fields_of_turns
+from rounddiag.batch.turns import Turns
 from rounddiag.batch.validation import check_fields, check_rounds, encodable_names
 from rounddiag.columns import Catalogue
 from rounddiag.errors import BatchError
 from rounddiag.segmentation import Rounds, find_rounds
 from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
+
+if TYPE_CHECKING:
+    from rounddiag.batch import contexts as contexts_module
+    from rounddiag.batch import steps as steps_module
+    from rounddiag.batch import turns as turns_module
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -190,126 +194,12 @@ class Batch:
         """
         return cls(**from_rows(response_mask, others))
 
-    @classmethod
-    def from_turns(
-        cls,
-        samples: Iterable[Iterable[Sequence[Any]]],
-        **others: Any,  # noqa: ANN401 the fields have many types
-    ) -> Batch:
-        """Build a batch from what each role said, without token ids.
-
-        A loader of trajectories ends here: it makes the turns, and passes by keyword
-        what else it knows. The turns before the first of `assistant` are the prompt;
-        each turn of `assistant` is a round, numbered from 0, so that row `i` of
-        `round_columns` belongs to the i-th such turn. Each position is a piece of text;
-        joined, the pieces are the text.
-
-        Parameters
-        ----------
-        samples : one iterable of turns per sample
-            A turn is `(role, text)`, `(role, text, images)`, or `(role, text, images,
-            tokens, log_probs)`: its screenshots, and where the sampler returned them
-            the texts of its tokens, which joined are `text`, and their log-probs. A
-            screenshot without a round and a position gets those of its turn.
-        **others
-            Fields per sample and for the batch, such as `rewards`, `group_ids`,
-            `sample_ids`, `sample_columns`, `round_columns` and `meta`.
-
-        Returns
-        -------
-        Batch
-            With `turns`, `pieces`, `images` and, if there were any,
-            `rollout_log_probs`. With ids, use `from_rows(turns=...)` instead, with
-            each turn as `(role, text, num_images)`.
-
-        Examples
-        --------
-        >>> batch = Batch.from_turns(
-        ...     [[("user", "Open the menu."), ("assistant", "click(3, 4)")]],
-        ...     rewards=[1.0],
-        ... )
-        >>> batch
-        Batch(num_samples=1, num_rounds=1, num_tokens=6)
-        >>> batch.lacks("old", "rollout")
-        "This batch has no log-probs: save both engines' with the token ids."
-        """
-        return cls.from_rows(**{**fields_of_turns(samples), **others})
-
-    @classmethod
-    def from_steps(
-        cls,
-        steps: object,
-        *,
-        tokenizer: object | None = None,
-        step: int | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> Batch:
-        """Build a batch from the history of any agent: a table with one row per step.
-
-        Parameters
-        ----------
-        steps : DataFrame, or list of dict
-            Each step has a context of its own: all that the model read before it wrote
-            the response. The rows may have any order. Their columns:
-
-            ==========================  ================================================
-            `trajectory`, `step`        the trajectory's name; the step's number
-            `prompt_ids`, or            token ids of the context,
-            `messages`, or              messages as OpenAI, Anthropic, Gemini or MCP
-                                        write them, with calls and pictures,
-            `prompt`                    or a text
-            `response`                  token ids with `prompt_ids`, else a text,
-                                        content or a message; what it calls is the
-                                        column `action`, if there is none
-            `screenshots`               pictures of the context that are in no message,
-                                        one or a list: bytes, a data URL, a picture of
-                                        PIL, an array of pixels, or `Screenshot`; also
-                                        `screenshot`
-            `rollout_prompt_ids`        with `prompt_ids`, which the trainer read: what
-                                        the sampler read
-            `reward`                    a sample has that of its last step
-            `rollout_log_probs`,        of each token of the response, in nats; with
-            `old_log_probs`             `prompt_ids` alone
-            others, such as `action`    a column of samples where all rows of each
-                                        trajectory agree, else of rounds
-            ==========================  ================================================
-
-        tokenizer, step, meta
-            Fields of the batch.
-
-        Returns
-        -------
-        Batch
-            One sample per trajectory, in the order of the first rows. With `prompt_ids`
-            it is that of `load(sample_by="trajectory")`: `context` returns each
-            context. With texts alone it is that of `from_turns`: a sample has the
-            messages and pictures that entered each context, and `context` returns each
-            context. What is in a message and not read is counted and named in `meta`;
-            addresses of pictures are not followed.
-
-        Raises
-        ------
-        BatchError
-            If a column is missing, a cell that must have a value is empty, two rows
-            have the same step of a trajectory, or there are no rows.
-
-        Examples
-        --------
-        >>> go = {"role": "user", "content": "Go on."}
-        >>> reply = {"role": "assistant", "content": "back()"}
-        >>> first = {"trajectory": "a", "step": 0, "messages": [go]}
-        >>> then = {"trajectory": "a", "step": 1, "messages": [go, reply, go]}
-        >>> batch = Batch.from_steps(
-        ...     [{**first, "response": "back()"}, {**then, "response": "click(3, 4)"}]
-        ... )
-        >>> batch.context(0, 1).text
-        'Go on.back()Go on.'
-        """
-        from rounddiag.batch.steps import batch_of_steps
-
-        return batch_of_steps(
-            steps, {"tokenizer": tokenizer, "step": step, "meta": dict(meta or {})}
-        )
+    if TYPE_CHECKING:  # of modules that know `Batch`: `rounddiag.batch` gives it these
+        from_turns = classmethod(turns_module.from_turns)
+        from_steps = staticmethod(steps_module.from_steps)
+        context = contexts_module.context
+        context_engines = property(contexts_module.context_engines)
+        chains = contexts_module.chains
 
     @cached_property
     def rounds(self) -> Rounds:
@@ -320,54 +210,6 @@ class Batch:
     def columns(self) -> Catalogue:
         """The columns of samples, rounds and tokens: of the file, and of the fields."""
         return Catalogue(self)
-
-    def context(
-        self,
-        sample: int | str,
-        round: int,  # noqa: A002 the word of the frames
-        engine: str = "old",
-    ) -> Context:
-        """Return what an engine read before the model wrote a round.
-
-        Where a sample is one context, that is what stands before the round.
-
-        Parameters
-        ----------
-        sample : int or str
-            Its number or id.
-        round : int
-        engine : str, optional
-            One of `context_engines`: `old`, the training engine, whose prompts are
-            those of the batch; `rollout`, the sampler, where the round column
-            `prompt_ids` records what it read.
-
-        Raises
-        ------
-        BatchError
-            If there is no such round or record, or the batch has neither ids nor text.
-
-        Examples
-        --------
-        >>> import rounddiag as rd
-        >>> batch = rd.load("sample_data/image_window.parquet")
-        >>> batch.context("task-01/0", 2)
-        Context(sample=4, round=2, engine='old', num_tokens=144, num_images=3, \
-follows='append')
-        """
-        return context(self, self.sample_number(sample), int(round), engine)
-
-    @property
-    def context_engines(self) -> tuple[str, ...]:
-        """The engines whose contexts are recorded: `old`, and perhaps `rollout`."""
-        return context_engines(self)
-
-    def chains(self, sample: int | str) -> list[range]:
-        """Return the rounds of each chain: consecutive rounds whose contexts append.
-
-        The context of the last round of a chain, followed by what was written then, is
-        what an engine scores in one pass. A sample that is one context is one chain.
-        """
-        return chains(self, self.sample_number(sample))
 
     @property
     def num_samples(self) -> int:

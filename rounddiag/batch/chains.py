@@ -157,12 +157,10 @@ def _parts(batch: Batch, sample: int) -> Iterator[_Part]:
 
 
 def _round_in(shot: Screenshot, rounds: range) -> int | None:
-    """Return the round of a chain before which a picture stands."""
     return None if shot.round is None else max(shot.round - rounds.start, 0)
 
 
 def _names(batch: Batch, chains: list[ScoredChain]) -> tuple[str, ...] | None:
-    """Return the ids of chains: that of the sample, and the rounds."""
     if batch.sample_ids is None:
         return None
     return tuple(

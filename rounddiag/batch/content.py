@@ -277,7 +277,6 @@ def _response(value: object, kind: str, name: str) -> Iterator[Piece]:
 
 
 def _tool_result(value: object, _kind: str, name: str) -> Iterator[Piece]:
-    """Read Bedrock's result of a tool."""
     failed = object_in(value).get("status") == "error"
     for field_name, part in object_in(value).items():
         if field_name == "content":

@@ -275,7 +275,6 @@ class ContextJoiner:
 def _shared(
     before: Elements | None, prompt: Elements
 ) -> tuple[bool, list[SharedRange]]:
-    """Return whether a prompt appends to what came before, and what it shares."""
     if before is None:
         return False, []
     if appends(before.values, prompt.values):

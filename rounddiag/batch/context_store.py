@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.batch.turns import prompt_pieces
+from rounddiag.batch.turns import piece_texts, prompt_pieces
 from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
@@ -160,7 +160,8 @@ def check_contexts(batch: Batch) -> None:
 def _are_before_rounds(batch: Batch, contexts: Contexts) -> bool:
     """Return whether contexts are of what stands before their rounds, each part once.
 
-    A part of one position may come again: of texts that is a picture.
+    They have any order: what entered between older parts is stored behind them. Of
+    texts, a picture may come again, mostly as a range of one position.
     """
     sample, rounds = contexts.sample, batch.rounds
     row = np.searchsorted(rounds.sample.cpu().numpy(), sample) + contexts.round
@@ -175,7 +176,31 @@ def _are_before_rounds(batch: Batch, contexts: Contexts) -> bool:
     total = np.bincount(owner, np.where(sizes > 1, sizes, 0), len(contexts))
     fits = (first >= -num[owner]) & (first < stop) & (stop <= starts[owner])
     fits_start = (contexts.start >= ends) & (contexts.start <= starts)
-    return bool(fits.all() and fits_start.all() and (total <= starts + num).all())
+    return (
+        bool(fits.all() and fits_start.all() and (total <= starts + num).all())
+        and (batch.prompt_offsets is None or _are_disjoint(owner, first, stop))
+        and (batch.pieces is None or _are_disjoint(*_with_text(batch, contexts)))
+    )
+
+
+def _are_disjoint(owner: Array, first: Array, stop: Array) -> bool:
+    order = np.lexsort((first, owner))
+    owner, first, stop = owner[order], first[order], stop[order]
+    return not ((owner[1:] == owner[:-1]) & (first[1:] < stop[:-1])).any()
+
+
+def _with_text(batch: Batch, contexts: Contexts) -> tuple[Array, Array, Array]:
+    """Return the context and the ranges of what is text, counted without pictures."""
+    owner = np.repeat(np.arange(len(contexts)), np.diff(contexts.offsets))
+    ranges = contexts.ranges.astype(np.int64)
+    for sample in np.unique(contexts.sample).tolist():
+        prompt = prompt_pieces(batch, sample)
+        pieces = [*prompt, *piece_texts(batch, sample)]
+        num_before = np.cumsum([0, *map(bool, pieces)])
+        own = contexts.sample[owner] == sample
+        ranges[own] = num_before[ranges[own] + len(prompt)]
+    is_text = ranges[:, 0] < ranges[:, 1]
+    return owner[is_text], *ranges[is_text].T
 
 
 def _prompt_sizes(batch: Batch, samples: Array) -> Array:

@@ -115,28 +115,64 @@ class Context:
         )
 
 
-def chains(batch: Batch, sample: int) -> list[range]:
-    """Return the rounds of a sample whose contexts append, chain by chain."""
-    every = SampleSequence(batch, sample).chains
+def chains(batch: Batch, sample: int | str) -> list[range]:
+    """Return the rounds of each chain: consecutive rounds whose contexts append.
+
+    The context of the last round of a chain, followed by what was written then, is what
+    an engine scores in one pass. A sample that is one context is one chain.
+    """
+    every = SampleSequence(batch, batch.sample_number(sample)).chains
     return [chain.rounds for chain in every if chain.rounds]
 
 
 def context_engines(batch: Batch) -> tuple[str, ...]:
-    """Return the engines whose contexts are recorded."""
+    """Return the engines whose contexts are recorded: `old`, and perhaps `rollout`."""
     return ("old", "rollout") if SAMPLER_PROMPTS in batch.round_columns else ("old",)
 
 
-def context(batch: Batch, sample: int, round_: int, engine: str) -> Context:
-    """Return what an engine read before the model wrote a round."""
+def context(
+    batch: Batch,
+    sample: int | str,
+    round: int,  # noqa: A002 the word of the frames
+    engine: str = "old",
+) -> Context:
+    """Return what an engine read before the model wrote a round.
+
+    Where a sample is one context, that is what stands before the round.
+
+    Parameters
+    ----------
+    sample : int or str
+        Its number or id.
+    round : int
+    engine : str, optional
+        One of `context_engines`: `old`, the training engine, whose prompts are those of
+        the batch; `rollout`, the sampler, where the round column `prompt_ids` records
+        what it read.
+
+    Raises
+    ------
+    BatchError
+        If there is no such round or record, or the batch has neither ids nor text.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> batch.context("task-01/0", 2)
+    Context(sample=4, round=2, engine='old', num_tokens=144, num_images=3, \
+follows='append')
+    """
+    sample, round_ = batch.sample_number(sample), int(round)
     _require(batch, sample, round_, engine)
-    if batch.response_ids is None:
-        return _context_of_text(batch, sample, round_)
+    if batch.response_ids is None and batch.pieces is None:
+        raise MissingError(batch, "text")
     sequence = kept_sequence(batch, sample)
-    if engine == "rollout":
+    if engine == "rollout" and batch.response_ids is not None:
         return _sampler_context(batch, sample, round_, sequence)
     index = sequence.index(round_)
     parts = _parts(index, sequence)
-    return Context(
+    own = Context(
         sample=sample,
         round=round_,
         engine=engine,
@@ -148,6 +184,7 @@ def context(batch: Batch, sample: int, round_: int, engine: str) -> Context:
         _pieces=tuple(parts),
         _tokenizer=batch.tokenizer,
     )
+    return _in_text(own, batch, sequence) if batch.response_ids is None else own
 
 
 def context_columns(batch: Batch) -> dict[str, Array]:
@@ -345,7 +382,8 @@ def _sampler_context(
         raise MissingError(batch, SAMPLER_PROMPTS)
     trained = _parts(sequence.index(round_), sequence)
     shots = [piece.image for piece in trained if piece.image is not None]
-    ids, parts = _sampler_parts(prompts[round_], sequence, shots)
+    ids = prompts[round_]
+    parts = _sampler_parts(ids, sequence, shots)
     before = np.empty(0, dtype=np.int64)
     if known := round_ - 1 in prompts:
         written = sequence.ids[sequence.starts[round_ - 1] : sequence.stops[round_ - 1]]
@@ -372,10 +410,10 @@ def _sampler_context(
 
 def _sampler_parts(
     ids: Array, sequence: SampleSequence, shots: Sequence[Screenshot | None]
-) -> tuple[Array, list[ContextPiece]]:
+) -> list[ContextPiece]:
     tokens = {int(sequence.ids[picture.start]) for picture in sequence.pictures}
     if len(tokens) != 1:
-        return ids, _cut(len(ids), [])
+        return _cut(len(ids), [])
     is_image = np.concatenate([[0], ids == tokens.pop(), [0]])
     starts = np.flatnonzero(np.diff(is_image) == 1).tolist()
     stops = np.flatnonzero(np.diff(is_image) == -1).tolist()
@@ -384,39 +422,33 @@ def _sampler_parts(
         ContextPiece(kind="image", start=start, stop=stop, image=shot)
         for start, stop, shot in zip(starts, stops, known, strict=True)
     ]
-    return ids, _cut(len(ids), shown)
+    return _cut(len(ids), shown)
 
 
-def _context_of_text(batch: Batch, sample: int, round_: int) -> Context:
-    """Return the text before a round of a batch without ids."""
-    if batch.pieces is None:
-        raise MissingError(batch, "text")
-    sequence = kept_sequence(batch, sample)
-    texts = sequence.texts
-    index = sequence.index(round_)
-    parts = _parts(index, sequence)
-    own = [texts[piece] for piece in index]
+def _in_text(context: Context, batch: Batch, sequence: SampleSequence) -> Context:
+    """Return a context of pieces of text as one of their characters."""
+    round_, texts = context.round, sequence.texts
+    own = [texts[piece] for piece in context.ids.tolist()]
     before = [texts[piece] for piece in sequence.index_before(round_)] if round_ else []
-    images = [piece.image for piece in parts if piece.image is not None]
-    entered = [*_entered(sequence, round_, index, parts)]
+    images = [piece.image for piece in context.pieces if piece.image is not None]
+    entered = [*context.entered]
     if batch.contexts is None:  # pictures have no pieces
-        shots = (batch.images or ((),) * len(batch))[sample]
+        shots = (batch.images or ((),) * len(batch))[context.sample]
         images = [s for s in shots if s.round is not None and s.round <= round_]
         entered += [
             ContextPiece(kind="image", start=len(own), stop=len(own), image=shot)
             for shot in images
             if shot.round == round_
         ]
-    return Context(
-        sample=sample,
-        round=round_,
+    return replace(
+        context,
         engine="old",
         ids=torch.empty(0, dtype=torch.int64),
         images=tuple(images),
-        follows=_follows(sequence, round_),
         entered=_in_characters(entered, own),
-        left=_in_characters(_left(sequence, round_, index), before),
-        _pieces=_in_characters(parts, own),
+        left=_in_characters(context.left, before),
+        _pieces=_in_characters(context.pieces, own),
+        _tokenizer=None,
         _texts=own,
     )
 

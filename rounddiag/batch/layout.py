@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
+from rounddiag.batch.sequence_difference import index_of
 from rounddiag.batch.turns import as_turns
 from rounddiag.columns.sources import array_tensor, build_offsets
 from rounddiag.errors import BatchError
@@ -370,8 +371,9 @@ def _sample_columns(batch: Batch, rows: Array) -> dict[str, Array]:
 def _round_columns(columns: Mapping[str, Array], rows: Array) -> dict[str, Array]:
     if not columns:
         return {}
-    parts = [np.flatnonzero(columns["sample"] == row) for row in rows]
-    keep = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-    renumbered = np.repeat(np.arange(len(rows)), [len(part) for part in parts])
+    order = np.argsort(columns["sample"], kind="stable")
+    own = np.searchsorted(columns["sample"][order], np.stack([rows, rows + 1], axis=1))
+    keep = order[index_of(own)]
+    renumbered = np.repeat(np.arange(len(rows)), own[:, 1] - own[:, 0])
     chosen = {name: values[keep] for name, values in columns.items()}
     return {**chosen, "sample": renumbered.astype(columns["sample"].dtype)}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,7 +98,7 @@ class ContextChain:
     Attributes
     ----------
     rounds: The rounds.
-    index: Where its tokens stand in the prompt and response of the sample: the first
+    ranges: Where its tokens stand in the prompt and response of the sample: the first
         context, what was written in it, and all that was appended.
     entered_at: What stands there or later entered with this chain; the rest it shares
         with earlier ones.
@@ -107,9 +107,19 @@ class ContextChain:
     """
 
     rounds: range
-    index: Array
+    ranges: Array
     entered_at: int
     offset: int
+
+    @property
+    def size(self) -> int:
+        """How many tokens it has."""
+        return int(np.diff(self.ranges.astype(np.int64)).sum())
+
+    @cached_property
+    def index(self) -> Array:
+        """The positions of its tokens."""
+        return index_of(self.ranges)
 
 
 class SampleSequence:
@@ -171,22 +181,20 @@ class SampleSequence:
     def chains(self) -> list[ContextChain]:
         """The chains of the sample, in order; one without rounds if it has none."""
         if not self.starts:
-            whole = np.arange(self._length)
-            return [ContextChain(rounds=range(0), index=whole, entered_at=0, offset=0)]
+            whole = np.array([[0, self._length]])
+            return [ContextChain(rounds=range(0), ranges=whole, entered_at=0, offset=0)]
         heads = [0, *(at for at in self.rewritten if at), len(self.starts)]
         ends = [self.entered_at(at) for at in heads[1:-1]] + [self._length]
         chains = []
         for (first, stop), end in zip(pairwise(heads), ends, strict=True):
             since = [[self.starts[first], end]]
-            index = index_of(np.concatenate([self.ranges(first), since]))
-            chains.append(
-                ContextChain(
-                    rounds=range(first, stop),
-                    index=index,
-                    entered_at=self.entered_at(first),
-                    offset=len(index) - end,
-                )
+            chain = ContextChain(
+                rounds=range(first, stop),
+                ranges=np.concatenate([self.ranges(first), since]),
+                entered_at=self.entered_at(first),
+                offset=0,
             )
+            chains.append(replace(chain, offset=chain.size - end))
         return chains
 
     def position_ids(self) -> list[Tensor] | None:
@@ -194,7 +202,7 @@ class SampleSequence:
         saved = self._batch.position_ids
         if saved is None:
             return None
-        sizes = [len(chain.index) for chain in self.chains]
+        sizes = [chain.size for chain in self.chains]
         surplus = saved[self.sample].shape[-1] - sum(sizes)
         if self._batch.prompt_offsets is None and surplus > 0:
             sizes[0] += surplus  # a prompt that is not known, as in a redacted batch

@@ -170,12 +170,17 @@ def _occurring_once(values: Array) -> tuple[Array, Array]:
 def ranges_of(index: Array) -> Array:
     """Return ascending numbers as ranges, shape (num_ranges, 2).
 
+    A number that comes again is a range of its own.
+
     Examples
     --------
-    >>> ranges_of(np.array([3, 4, 5, 9, 2, 3])).tolist()
-    [[3, 6], [9, 10], [2, 4]]
+    >>> ranges_of(np.array([3, 4, 5, 9, 2, 3, 4])).tolist()
+    [[3, 6], [9, 10], [2, 3], [3, 4], [4, 5]]
     """
-    breaks = np.flatnonzero(np.diff(index) != 1) + 1
+    is_again = np.ones(len(index), dtype=bool)
+    is_again[np.unique(index, return_index=True)[1]] = False
+    is_break = (np.diff(index) != 1) | is_again[1:] | is_again[:-1]
+    breaks = np.flatnonzero(is_break) + 1
     limits = [0, *breaks.tolist(), len(index)]
     pairs = [(index[a], index[b - 1] + 1) for a, b in pairwise(limits) if a < b]
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)

@@ -121,7 +121,6 @@ def _numbers_by_prompts(batch: Batch, several: Sequence[_Rows]) -> list[int] | N
 
 
 def _earlier_steps(batch: Batch, rows: _Rows) -> dict[int, set[int]]:
-    """Return for each row the rows that its prompt continues or quotes."""
     prompts = {row: _prompt(batch, row) for row in rows}
     quotable = {row: _response(batch, row) for row in rows}
     times = Counter(quotable.values())

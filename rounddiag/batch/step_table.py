@@ -186,10 +186,6 @@ class StepTable:
             )
         return torch.from_numpy(array)
 
-    def texts(self, name: str) -> list[str]:
-        """Return a column of texts."""
-        return [self._text(name, row) for row in range(self.num_rows)]
-
     def _text(self, name: str, row: int) -> str:
         value = self.columns[name][row]
         if isinstance(value, str):
@@ -218,7 +214,8 @@ class StepTable:
     def contexts(self) -> list[list[Said]]:
         """Return what each message of each row's context says."""
         if self.context == "prompt":
-            return [[Said("user", text)] for text in self.texts("prompt")]
+            rows = range(self.num_rows)
+            return [[Said("user", self._text("prompt", row))] for row in rows]
         return [*map(self.messages, range(self.num_rows))]
 
     def messages(self, row: int) -> list[Said]:

@@ -38,15 +38,83 @@ from rounddiag.errors import BatchError
 _ACTION = "action"  # a round column
 
 
-def batch_of_steps(steps: object, fields: Mapping[str, Any]) -> Batch:
-    """Build a batch from a table with one row per step; see `Batch.from_steps`."""
+def from_steps(
+    steps: object,
+    *,
+    tokenizer: object | None = None,
+    step: int | None = None,
+    meta: Mapping[str, Any] | None = None,
+) -> Batch:
+    """Build a batch from the history of any agent: a table with one row per step.
+
+    Parameters
+    ----------
+    steps : DataFrame, or list of dict
+        Each step has a context of its own: all that the model read before it wrote
+        the response. The rows may have any order. Their columns:
+
+        ==========================  ================================================
+        `trajectory`, `step`        the trajectory's name; the step's number
+        `prompt_ids`, or            token ids of the context,
+        `messages`, or              messages as OpenAI, Anthropic, Gemini or MCP
+                                    write them, with calls and pictures,
+        `prompt`                    or a text
+        `response`                  token ids with `prompt_ids`, else a text,
+                                    content or a message; what it calls is the
+                                    column `action`, if there is none
+        `screenshots`               pictures of the context that are in no message,
+                                    one or a list: bytes, a data URL, a picture of
+                                    PIL, an array of pixels, or `Screenshot`; also
+                                    `screenshot`
+        `rollout_prompt_ids`        with `prompt_ids`, which the trainer read: what
+                                    the sampler read
+        `reward`                    a sample has that of its last step
+        `rollout_log_probs`,        of each token of the response, in nats; with
+        `old_log_probs`             `prompt_ids` alone
+        others, such as `action`    a column of samples where all rows of each
+                                    trajectory agree, else of rounds
+        ==========================  ================================================
+
+    tokenizer, step, meta
+        Fields of the batch.
+
+    Returns
+    -------
+    Batch
+        One sample per trajectory, in the order of the first rows. With `prompt_ids`
+        it is that of `load(sample_by="trajectory")`: `context` returns each
+        context. With texts alone it is that of `from_turns`: a sample has the
+        messages and pictures that entered each context, and `context` returns each
+        context. What is in a message and not read is counted and named in `meta`;
+        addresses of pictures are not followed.
+
+    Raises
+    ------
+    BatchError
+        If a column is missing, a cell that must have a value is empty, two rows
+        have the same step of a trajectory, or there are no rows.
+
+    Examples
+    --------
+    >>> go = {"role": "user", "content": "Go on."}
+    >>> reply = {"role": "assistant", "content": "back()"}
+    >>> first = {"trajectory": "a", "step": 0, "messages": [go]}
+    >>> then = {"trajectory": "a", "step": 1, "messages": [go, reply, go]}
+    >>> import rounddiag as rd
+    >>> batch = rd.Batch.from_steps(
+    ...     [{**first, "response": "back()"}, {**then, "response": "click(3, 4)"}]
+    ... )
+    >>> batch.context(0, 1).text
+    'Go on.back()Go on.'
+    """
     table = StepTable.of(steps)
     groups = table.ordered()
     rewards = table.rewards()
     columns, lost = table.others()
     lost |= REPLACED & columns.keys() - ({ROW_REWARD} if rewards is None else set())
     own = {name: column for name, column in columns.items() if name not in lost}
-    fields = {**fields, "meta": {**fields["meta"], **left_out_entry(lost)}}
+    facts = {**(meta or {}), **left_out_entry(lost)}
+    fields = {"tokenizer": tokenizer, "step": step, "meta": facts}
     if table.context == "prompt_ids":
         return _join_ids(table, rewards, own, fields)
     return _join_texts(table, groups, rewards, own, fields)

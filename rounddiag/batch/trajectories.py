@@ -101,7 +101,6 @@ def find_trajectories(
 
 
 def _check_steps(batch: Batch, order: StepOrder, named: Iterable[_Named]) -> None:
-    """Raise a LoadError for the first two rows with the same step of a trajectory."""
     for name, rows in named:
         for row, other in pairwise(rows):
             if order.keys[row] == order.keys[other]:
@@ -273,7 +272,6 @@ def _context_note(batch: Batch) -> str:
 
 
 def _num_lost(batch: Batch) -> int:
-    """Count the rows of `round_columns` that belong to no round of the mask."""
     if not batch.round_columns:
         return 0
     return len(batch.round_columns["sample"]) - batch.columns.num_rounds_known
@@ -381,7 +379,6 @@ class StepInterleaver:
         return torch.cat([flat[:0], *parts])
 
     def _with_observed(self, rows: Sequence[Tensor]) -> list[Tensor]:
-        """Put the ids that entered the context before the tokens of each later row."""
         return [
             torch.cat([torch.from_numpy(step.observed).to(row), row])
             for step, row in zip(self._steps, rows, strict=True)
@@ -430,7 +427,6 @@ class StepInterleaver:
         )
 
     def _move(self, row: int, shot: Screenshot, place: int | None) -> Screenshot:
-        """Return a screenshot with its round and position in the sample."""
         after = int(self._rounds_after[row])
         last = int(self._rounds_after[self.last[self.sample[row]]])
         index = (

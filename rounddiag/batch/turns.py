@@ -87,8 +87,54 @@ def as_turns(
     )
 
 
-def fields_of_turns(samples: Iterable[Iterable[Sequence[Any]]]) -> dict[str, Any]:
-    """Return the fields of `Batch.from_rows` that turns make."""
+def from_turns(
+    cls: type[Batch],
+    /,
+    samples: Iterable[Iterable[Sequence[Any]]],
+    **others: Any,  # noqa: ANN401 the fields have many types
+) -> Batch:
+    """Build a batch from what each role said, without token ids.
+
+    A loader of trajectories ends here: it makes the turns, and passes by keyword
+    what else it knows. The turns before the first of `assistant` are the prompt;
+    each turn of `assistant` is a round, numbered from 0, so that row `i` of
+    `round_columns` belongs to the i-th such turn. Each position is a piece of text;
+    joined, the pieces are the text.
+
+    Parameters
+    ----------
+    samples : one iterable of turns per sample
+        A turn is `(role, text)`, `(role, text, images)`, or `(role, text, images,
+        tokens, log_probs)`: its screenshots, and where the sampler returned them
+        the texts of its tokens, which joined are `text`, and their log-probs. A
+        screenshot without a round and a position gets those of its turn.
+    **others
+        Fields per sample and for the batch, such as `rewards`, `group_ids`,
+        `sample_ids`, `sample_columns`, `round_columns` and `meta`.
+
+    Returns
+    -------
+    Batch
+        With `turns`, `pieces`, `images` and, if there were any,
+        `rollout_log_probs`. With ids, use `from_rows(turns=...)` instead, with
+        each turn as `(role, text, num_images)`.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.Batch.from_turns(
+    ...     [[("user", "Open the menu."), ("assistant", "click(3, 4)")]],
+    ...     rewards=[1.0],
+    ... )
+    >>> batch
+    Batch(num_samples=1, num_rounds=1, num_tokens=6)
+    >>> batch.lacks("old", "rollout")
+    "This batch has no log-probs: save both engines' with the token ids."
+    """
+    return cls.from_rows(**{**_fields_of_turns(samples), **others})
+
+
+def _fields_of_turns(samples: Iterable[Iterable[Sequence[Any]]]) -> dict[str, Any]:
     rows = [_sample_fields(number, turns) for number, turns in enumerate(samples)]
     fields: dict[str, Any] = {name: [row[name] for row in rows] for name in _ROWS}
     has_images = any(map(len, fields["images"]))
@@ -142,7 +188,6 @@ def _sample_fields(number: int, turns: Iterable[Sequence[Any]]) -> dict[str, Any
 def _parts(
     number: int, turn: Sequence[Any]
 ) -> tuple[str, str, Sequence[Screenshot], list[str], list[float]]:
-    """Return the parts of a turn, the last three of which may be left out."""
     role, text, shots, given, scores, *_ = (*turn, (), (), ())
     text, tokens = encodable(text), [*map(encodable, given)]
     log_probs = [*map(float, scores)]

@@ -99,10 +99,8 @@ class Recorder:
         JPEGs only.
     max_samples : int, optional
         Largest number of samples in a file, drawn at random from a larger batch, in
-        whole trajectories and at least one. The
-        file also stores the per-round summary of all samples, which
-        `rounddiag.round_summary` returns; `rounddiag.metrics` and
-        `rounddiag.reconcile` see the saved samples only.
+        whole trajectories and at least one. What is computed of the file is of its
+        samples; the verdict is of all.
     seed : int
         Seed of the random samples, together with the step.
     rank : int, optional
@@ -397,7 +395,6 @@ class Recorder:
         version: int | None,
         worker: int | str | None,
     ) -> Iterator[Any]:
-        """Yield tensors that can be read once, and note each of them."""
         digests: dict[str, Any] = {}
         for name, tensor in tensors:
             with self._writer.guard("the weights of step", version):
@@ -442,7 +439,6 @@ class Recorder:
         return is_held
 
     def _put(self, part: Snapshot) -> None:
-        """Add a part, or replace the one with the same samples."""
         with self._writer.guard("the weights of step", part.step):
             part = replace(part, weights=self._weights.events())
         number = self._part_like(part.batch)

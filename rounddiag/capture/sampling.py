@@ -75,7 +75,6 @@ class SampleOrder:
         return self._samples_of(self.random)
 
     def _samples_of(self, trajectories: Array) -> list[int]:
-        """Return the samples of trajectories, in the order of the latter."""
         rank = np.full(int(self.trajectory.max(initial=-1)) + 1, len(trajectories))
         rank[trajectories] = np.arange(len(trajectories))
         order = np.argsort(rank[self.trajectory], kind="stable")
@@ -84,7 +83,6 @@ class SampleOrder:
 
 
 def _up_to(trajectories: Array, sizes: Array, count: int) -> Array:
-    """Return the first trajectories that have this many samples together."""
     before = sizes[trajectories].cumsum() - sizes[trajectories]
     return trajectories[before < count]
 

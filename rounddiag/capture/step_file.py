@@ -15,7 +15,7 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.contexts import SAMPLER_PROMPTS
-from rounddiag.batch.sample_sequence import known_sequence
+from rounddiag.batch.sample_sequence import SampleSequence
 from rounddiag.capture.facts import installed_versions, sampling_settings
 from rounddiag.capture.options import COPY, Options
 from rounddiag.capture.sampling import (
@@ -35,11 +35,10 @@ from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.field_batch import batch_from_fields
 from rounddiag.loaders.field_reader import FieldReader
 from rounddiag.loaders.output import FileKind, refusal
-from rounddiag.loaders.parquet.totals import summarize_rounds
+from rounddiag.loaders.parquet.metadata import PARTIAL_NOTE
 from rounddiag.loaders.parquet.writer import BATCH_FILE, write_batch
 from rounddiag.loaders.paths import is_url
 
-_PARTIAL_NOTE = "`metrics` and `reconcile` see the saved samples only"
 _LONG_TEXT = 100  # characters; longer texts are kept for samples with screenshots only
 
 
@@ -188,46 +187,30 @@ def _without_known_prompts(batch: Batch, samples: Collection[int]) -> dict[str, 
     prompts = columns.pop(SAMPLER_PROMPTS, None)
     if prompts is None:
         return columns
-    starts = _round_starts(batch)
     reduced = np.full(len(prompts), None, dtype=object)
-    keys = zip(columns["sample"].tolist(), columns["round"].tolist(), strict=True)
-    for row, key in enumerate(keys):
-        if key[0] in samples and key in starts and prompts[row] is not None:
-            ids = np.array(list(prompts[row]), dtype=np.int64)
-            num_prompt, whole = known_sequence(batch, key[0])
-            start = num_prompt + starts[key] - int(batch.offsets[key[0]])
-            if not np.array_equal(ids, whole[:start]):
-                reduced[row] = ids.tolist()
+    for sample in samples:
+        sequence = SampleSequence(batch, sample)
+        starts = dict(enumerate(sequence.starts))
+        for row in np.flatnonzero(columns["sample"] == sample).tolist():
+            start = starts.get(int(columns["round"][row]))
+            if start is not None and prompts[row] is not None:
+                ids = np.array(list(prompts[row]), dtype=np.int64)
+                if not np.array_equal(ids, sequence.ids[:start]):
+                    reduced[row] = ids.tolist()
     return {**columns, SAMPLER_PROMPTS: reduced} if any(reduced) else columns
 
 
-def _round_starts(batch: Batch) -> dict[tuple[int, int], int]:
-    rounds = batch.rounds
-    keys = zip(rounds.sample.tolist(), rounds.round.tolist(), strict=True)
-    return dict(zip(keys, rounds.start.tolist(), strict=True))
-
-
 def _saved_samples(batch: Batch, order: SampleOrder) -> Batch:
-    """Return the samples that the file has, with the summary of all of them."""
     samples = order.samples
     if len(samples) == len(batch):
         return batch
-    facts = {
-        **batch.meta["capture"],
-        "num_saved": len(samples),
-        "note": _PARTIAL_NOTE,
-        "rounds": summarize_rounds(batch),
-    }
+    facts = {"num_saved": len(samples), "note": PARTIAL_NOTE}
     saved = batch.where(np.isin(np.arange(len(batch)), samples))
-    # By which a reader tells that these columns were not changed since.
-    facts["saved_rounds"] = [
-        sum(entry["cluster_abs_diff"]) for entry in summarize_rounds(saved)
-    ]
-    return replace(saved, meta={**saved.meta, "capture": facts})
+    meta = {**saved.meta, "capture": {**batch.meta["capture"], **facts}}
+    return replace(saved, meta=meta)
 
 
 def _temporary_copy(batch: Batch) -> str:
-    """Write all samples of a batch, without screenshots, to a temporary file."""
     handle, path = tempfile.mkstemp(prefix=COPY, suffix=".parquet")
     os.close(handle)
     try:
@@ -239,7 +222,6 @@ def _temporary_copy(batch: Batch) -> str:
 
 
 def _run_entries(options: Options) -> dict[str, Any]:
-    """Return the entries of `meta` that are equal in all files of a Recorder."""
     tokenizer = {"tokenizer": options.tokenizer} if options.tokenizer else {}
     facts = {"facts": options.facts} if options.facts else {}
     return {**facts, "versions": installed_versions(), **tokenizer}
@@ -255,7 +237,6 @@ def _weight_entries(weights: Mapping[str, Any]) -> dict[str, Any]:
 def _long_texts(
     columns: Mapping[str, Array], samples: Mapping[int, str]
 ) -> dict[str, Array]:
-    """Return the columns with long texts, reduced to the texts of some samples."""
     texts = {}
     for name, values in columns.items():
         if any(isinstance(v, str) and len(v) > _LONG_TEXT for v in values):

@@ -168,7 +168,6 @@ class VerdictWorker:
         self._child = child
 
     def _tell(self, step: int, file: str, answer: dict[str, Any]) -> None:
-        """Log the new verdict, in one line."""
         text = printable(" ".join(answer["text"].split()))
         verdict, before = answer["verdict"], self._verdict or "healthy"
         logger.warning(
@@ -178,8 +177,6 @@ class VerdictWorker:
 
 @dataclass(frozen=True)
 class _Step:
-    """A job: a step file, or a temporary copy of all samples, that is to be judged."""
-
     judge: Callable[[_Step], None]
     step: int
     file: str

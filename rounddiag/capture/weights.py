@@ -182,7 +182,6 @@ class WeightLog:
 
 
 def _is_digest(value: object) -> bool:
-    """Return whether another process wrote it as `_digest` does."""
     match value:
         case {"norm": float(), "digests": dict(digests)}:
             return {*map(type, digests.values())} <= {str}

@@ -214,8 +214,6 @@ def _describe(error: BaseException) -> str:
 
 
 class _JobQueue:
-    """The pending jobs of one thread, by name."""
-
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._pending: dict[str, Job] = {}

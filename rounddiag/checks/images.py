@@ -296,7 +296,7 @@ def _difference_in(batch: Batch, sample: int, pictures: Sequence[_Picture]) -> s
     parts = sequence.position_ids()
     if parts is None:
         (ids,) = _position_ids(batch)[sample : sample + 1]
-        length = sum(len(chain.index) for chain in sequence.chains)
+        length = sum(chain.size for chain in sequence.chains)
         return f"has position ids of shape {tuple(ids.shape)} for {length:,} tokens"
     for chain, ids in zip(sequence.chains, parts, strict=True):
         place = dict(zip(chain.index.tolist(), range(len(chain.index)), strict=True))

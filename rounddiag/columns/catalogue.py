@@ -158,7 +158,6 @@ class Catalogue:
 
     @cached_property
     def _rows_of_rounds(self) -> tuple[Array, Array]:
-        """The rows of `round_columns` that are of a round, and of which."""
         sample, index = (self.batch.round_columns[name] for name in _KEYS)
         counts = np.bincount(self.owner, minlength=self.batch.num_samples)
         rows = np.flatnonzero((sample >= 0) & (sample < len(counts)) & (index >= 0))

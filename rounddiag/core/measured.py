@@ -1,8 +1,8 @@
 """`Measured`: one value between batches or frames and everything that counts or draws.
 
 A public function turns what it is given into it once (`stats.inputs.open_measured` also
-opens files). Here the pair of scores is chosen, and partial captures, unknown rounds
-and missing columns are settled. Columns are computed when they are first asked for.
+opens files). Here the pair of scores is chosen, and unknown rounds and missing
+columns are settled. Columns are computed when they are first asked for.
 """
 
 from __future__ import annotations
@@ -242,20 +242,6 @@ class Measured:
             return None
         num = rounds["num_tokens"].to_numpy()
         return self.data["group_id"].to_numpy()[np.cumsum(num) - num]
-
-    @property
-    def stored_totals(self) -> list[dict[str, Any]]:
-        """The totals of all rounds of the step, as a partial capture stores them."""
-        rounds = self.captured("rounds")
-        return rounds if isinstance(rounds, list) else []
-
-    def captured(self, name: str) -> Any:  # noqa: ANN401 any JSON
-        """Return what a partial capture, whose samples these are, says of the step."""
-        batch = self.batch
-        facts = None if batch is None else batch.meta.get("capture")
-        if not isinstance(facts, dict) or facts.get("num_saved") != self.num_samples:
-            return None
-        return facts.get(name)
 
     @property
     def has_unknown_rounds(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
@@ -53,7 +53,8 @@ def select_scores(batch: Batch, a: str, b: str) -> Batch:
             found=f"one of the pair {known.a!r}, {known.b!r}",
             advice="Choose them of the batch that it was made from.",
         )
-    meta = {**_without_standard(batch), _KEY: [a, b]}
+    meta = {name: v for name, v in batch.meta.items() if name not in _STANDARD_ONLY}
+    meta[_KEY] = [a, b]
     old, rollout = batch.log_probs(a), batch.log_probs(b)
     return replace(batch, old_log_probs=old, rollout_log_probs=rollout, meta=meta)
 
@@ -102,11 +103,3 @@ def tag_as(frame: pd.DataFrame, pair: Pair) -> pd.DataFrame:
     if pair.token != LENGTH_UNIT:
         frame.attrs[_TOKEN] = pair.token
     return frame
-
-
-def _without_standard(batch: Batch) -> dict[str, Any]:
-    meta = {name: v for name, v in batch.meta.items() if name not in _STANDARD_ONLY}
-    facts = meta.get("capture")
-    if isinstance(facts, dict) and "rounds" in facts:
-        meta["capture"] = {**facts, "rounds": []}
-    return meta

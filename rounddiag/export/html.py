@@ -124,7 +124,6 @@ def _digest(script: str) -> str:
 
 
 def _colors() -> str:
-    """Return the colours of the figures as CSS; print is always light."""
     dark = f"@media screen and (prefers-color-scheme: dark) {{{_variables(DARK)}}}"
     return f":root {{--font: {FONT}}}\n{_variables(LIGHT)}\n{dark}"
 
@@ -181,7 +180,6 @@ def _differences(
     other: Any,  # noqa: ANN401 any JSON
     path: tuple[str | int, ...] = (),
 ) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Yield the paths at which two JSON values differ, with the other's values."""
     if (
         isinstance(first, dict)
         and isinstance(other, dict)

@@ -125,7 +125,6 @@ def _rival(session: Session, sample: int) -> list[int]:
 
 
 def _sample(batch: Batch, name: int | str) -> int:
-    """Return a sample by its number, which may be text, or by its id."""
     is_number = name not in (batch.sample_ids or ()) and str(name).isdecimal()
     return batch.sample_number(int(name) if is_number else name)
 
@@ -197,7 +196,7 @@ def _contexts(
     batch: Batch, chosen: Sequence[int], ask: Ask
 ) -> Iterator[tuple[str, object]]:
     """Yield what the model saw before rounds, as far as there is room."""
-    if not has_contexts(batch):
+    if not has_contexts(batch) or batch.lacks("text"):  # of a redacted file
         return
     room = _CONTEXTS
     for sample in chosen:
@@ -225,12 +224,10 @@ def _without_diff(reply: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evidence(session: Session) -> list[Cursor | None]:
-    """Return where each finding has its evidence, None for one without tokens."""
     return [evidence_place(finding) for finding in session.diagnosis]
 
 
 def _source(batch: Batch) -> str:
-    """Return the name of the file, as a command would have it."""
     source = batch.meta.get("source")
     return batch_name(batch) if isinstance(source, str) else "FILE"
 
@@ -266,7 +263,6 @@ def _heatmaps(session: Session) -> tuple[str, ...]:
 
 
 def _groups(session: Session) -> list[tuple[int, str]]:
-    """Return the columns that a line is drawn for each value of, by their index."""
     if session.batch.num_tokens > _FEW_TOKENS:
         return []
     names = enumerate(session.options[0]["by"])
@@ -316,7 +312,6 @@ def _lists(session: Session, ask: Ask) -> Iterator[tuple[str, object]]:
 
 
 def _sample_columns(session: Session, rows: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return every column of samples that a list of samples does not have."""
     columns = session.own_columns
     shown = {HEADS["sample_id"], *(column["head"] for column in rows["columns"])}
     known = {"group_id", "num_rounds", *(session.batch.sample_columns or ())}

@@ -19,7 +19,8 @@
 `json_lines`        records of JSON: lines, a document, or in memory
 `outcome`           status, seconds, tokens, cost, error under names of their own
 `packed`            files packed by gzip or zstd
-`tables`            rows of any of these, and of memory, as columns; to a Batch
+`tables`            rows of any of these as columns; to a Batch
+`memory`            data in memory as a table: columns, rows, frames and data sets
 `fields`            the list of what a table can have for a Batch, with its names
 `field_reader`      fields by name: shapes, padding, whole sequences
 `field_batch`       fields become a Batch

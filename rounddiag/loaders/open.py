@@ -46,9 +46,10 @@ from rounddiag.loaders.detection import (
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, columns_or_rows, is_json_value
+from rounddiag.loaders.memory import in_memory
 from rounddiag.loaders.paths import resolve_paths, several_batches
 from rounddiag.loaders.source import Source, load_errors
-from rounddiag.loaders.tables import as_table, in_memory
+from rounddiag.loaders.tables import as_table
 from rounddiag.loaders.unopened import unopened_error
 from rounddiag.loaders.untrusted import Limits, load_untrusted
 from rounddiag.schema import OPENED_WITH

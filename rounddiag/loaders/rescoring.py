@@ -24,6 +24,7 @@ from rounddiag.errors import BatchError, LoadError, RounddiagError
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.detection import describe_content
 from rounddiag.loaders.json_lines import JsonLines
+from rounddiag.loaders.memory import in_memory
 from rounddiag.loaders.output import (
     FileKind,
     make_folder,
@@ -33,7 +34,7 @@ from rounddiag.loaders.output import (
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.score_files import Entries, read_entries
 from rounddiag.loaders.source import Source, load_errors
-from rounddiag.loaders.tables import Table, as_table, in_memory
+from rounddiag.loaders.tables import Table, as_table
 from rounddiag.loaders.trajectory_files import attach_trajectories
 from rounddiag.vision import Screenshot
 

@@ -20,12 +20,11 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.checks.weights import describe_weights
 from rounddiag.core.legs import legs
-from rounddiag.core.measured import Measured
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
 from rounddiag.loaders.parquet.columns import BROKEN, SCORE_PREFIX
-from rounddiag.loaders.parquet.metadata import Footer
+from rounddiag.loaders.parquet.metadata import PARTIAL_NOTE, Footer
 from rounddiag.loaders.parquet.totals import (
     TOTALS,
     fit_columns,
@@ -38,7 +37,7 @@ from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.index import Rows
 from rounddiag.schema import METRICS, STEPS, Pair
 from rounddiag.stats import round_summary
-from rounddiag.stats.summary import captured_rows, summary_from_totals
+from rounddiag.stats.summary import summary_from_totals
 
 # The columns of a step file from which summaries are computed; those of a step too;
 # and those that `by` can name beside the open ones.
@@ -112,7 +111,6 @@ def measure_legs(folder: RunFolder, step: StepFiles) -> dict[str, Rows]:
     return {"legs": rows}
 
 
-_MOST_SAMPLES = 1 << 31  # numbers of samples are int32
 _ROUNDING = 1e-5  # of sums of float32, relative
 _COUNTED = {"totals": "of the columns, not the footer"}
 
@@ -122,13 +120,6 @@ def computed_tables(step: StepFiles, batch: Batch, *, is_odd: bool) -> dict[str,
     rounds = {str(name): of.to_numpy() for name, of in round_summary(batch).items()}
     means: dict[str, Any] = {"num_samples": len(batch), **step_means(batch)}
     means["weight_version"] = weight_version(batch)
-    measured = Measured.of(batch)
-    if captured_rows(measured) is not None:
-        of_step = measured.captured("num_samples")
-        if type(of_step) is int and len(batch) <= of_step <= _MOST_SAMPLES:
-            means["num_samples"] = of_step
-    elif measured.stored_totals:
-        is_odd = True
     return _tables(step, rounds, means, batch.meta, _COUNTED if is_odd else {})
 
 
@@ -188,6 +179,9 @@ def _tables(
     num_rounds = len(rounds["round"])
     names = ("facts", "sampling", "rounds")
     facts = {**{name: meta[name] for name in names if meta.get(name)}, **note}
+    capture = meta.get("capture")
+    if isinstance(capture, dict) and "num_saved" in capture:
+        facts["samples"] = PARTIAL_NOTE
     texts = {
         "weight_version": str(means.get("weight_version", "")),
         "weights": describe_weights(meta),

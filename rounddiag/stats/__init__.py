@@ -6,7 +6,7 @@
 - Per sample and cell: `cells`, `heatmap_rows`, `pairing` (of two
   batches), `worst`.
 - Per task: `outcome_comparison`.
-- Shared: `inputs` (batches, frames, partial captures), `grouping` (`by=`), `intervals`
+- Shared: `inputs` (batches, frames), `grouping` (`by=`), `intervals`
   and `difference_interval` (clustered bootstrap).
 """
 

@@ -25,7 +25,6 @@ _SUMMARY_MEASURES = tuple(
 )
 _COPIED = ("sample", "num_tokens", "num_nonfinite")
 _DERIVED = ("share_nonfinite",)  # from other columns of the summary
-_BROKEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def _sums_by_run(rounds: pd.DataFrame, cluster: Array) -> dict[str, Array]:
@@ -41,87 +40,6 @@ def _sums_by_run(rounds: pd.DataFrame, cluster: Array) -> dict[str, Array]:
         sums = rounds[name].to_numpy() * columns["num_finite"]
         columns[name] = np.where(columns["num_finite"] > 0, sums, 0)
     return columns
-
-
-def captured_rows(
-    data: Measured, *, cluster: str | None = None, ci: float = 0.95
-) -> dict[str, Any] | None:
-    """Return the summary over all samples of the step, as a partial capture stores it.
-
-    A Recorder with `max_samples` writes it into the metadata of its file. None where
-    the file has none, or where its samples cannot be a part of these: their columns
-    were changed since, or the totals are of something else.
-    """
-    known = "sample" if data.group_of_round is None else "group"
-    if not data.stored_totals or cluster not in (None, known):
-        return None
-    how = MeanEstimator(measure=MEASURES["abs_diff"], weight="token", ci=ci)
-    try:
-        rows = _rows_from_totals(data.stored_totals, ci)
-        part = _rows(data, None, how, cluster=cluster, last_aligned=False)
-        return rows if _has_part(rows, part, data.captured("saved_rounds")) else None
-    except _BROKEN:
-        return None
-
-
-_ROUNDING = 1e-5  # of sums of float32, relative
-
-
-def _has_part(rows: Mapping[str, Array], part: Mapping[str, Array], known: Any) -> bool:  # noqa: ANN401 any JSON
-    """Return whether a part of the samples has no larger count or sum than all have.
-
-    `known` is what the rounds of the part were when it was written.
-    """
-    at = np.searchsorted(rows["round"], part["round"])
-    counts = ("num_samples", "num_tokens", "num_nonfinite")
-    if (rows["round"][at] != part["round"]).any() or any(
-        (rows[name][at] < part[name]).any() for name in counts
-    ):
-        return False
-    sums, sums_of_part = (
-        np.nan_to_num(of["mean_abs_diff"] * (of["num_tokens"] - of["num_nonfinite"]))
-        for of in (rows, part)
-    )
-    was = sums_of_part if known is None else np.asarray(known, dtype=np.float64)
-    return bool(
-        (sums[at] * (1 + _ROUNDING) >= sums_of_part).all()
-        and was.shape == sums_of_part.shape
-        and np.allclose(was, sums_of_part, rtol=_ROUNDING, atol=0)
-    )
-
-
-def _rows_from_totals(rounds: list[dict[str, Any]], ci: float) -> dict[str, Any]:
-    shape = len(rounds), len(rounds[0]["cluster_tokens"]) if rounds else 0
-    totals, counts = (
-        np.array([entry[name] for entry in rounds], dtype=np.float64).reshape(shape)
-        for name in ("cluster_abs_diff", "cluster_tokens")
-    )
-    used: Array = np.asarray((counts > 0).any(axis=0))
-    used[:1] |= not used.any()  # draws are of one cluster at least
-    totals, counts = totals[:, used], counts[:, used]
-    draws = Resampling(int(used.sum()))
-    # One by one: the product of many is large enough for threads to wait on each other.
-    intervals = [
-        draws.ratio_interval(*sums, ci) for sums in zip(totals, counts, strict=True)
-    ]
-    floats = [c.name for c in schema.SUMMARY.columns if "float" in c.dtype]
-    unknown = dict.fromkeys(floats, float("nan"))  # columns newer than the file
-    rows = [
-        {
-            **unknown,
-            **entry,
-            "mean": entry["mean_abs_diff"],
-            "ci_low": low,
-            "ci_high": high,
-            "is_few": is_few(tokens),
-        }
-        for entry, (low, high), tokens in zip(rounds, intervals, counts, strict=True)
-    ]
-    return {
-        column.name: np.array([row[column.name] for row in rows], dtype=column.dtype)
-        for column in schema.SUMMARY.columns
-        if column.name not in _DERIVED
-    }
 
 
 def _round_index(rounds: pd.DataFrame, *, last: bool) -> Array:
@@ -175,11 +93,6 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     what pull request 5229 of verl logs; with `weight="sample"` they are means of sample
     means. Tokens whose diff is not finite are left out and counted in `num_nonfinite`.
     Quantiles, `max` and `share_zero` are over tokens, whatever the weight.
-
-    A file of a `Recorder` with `max_samples` gives the rows of all samples that the
-    trainer had, as long as `metric`, `weight`, the pair and the rounds are the default
-    ones and there is no `by`. Anything else, a selection of its samples, and samples
-    whose columns were changed since, is of the samples in the file.
 
     Parameters
     ----------
@@ -253,12 +166,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     """
     metric = schema.metric_name(metric)
     how = MeanEstimator(measure=get_measure(metric, threshold), weight=weight, ci=ci)
-    usual = ("abs_diff", "token", False, None)
     data = open_measured(data, a, b)
-    if (metric, weight, last_aligned, by) == usual:
-        stored = captured_rows(data, cluster=cluster, ci=ci)
-        if stored is not None:
-            return _frame(stored, [], tokens=("diff", "prob_diff"))
     split = split_rounds_by(data, by)
     rows = _rows(data, split, how, cluster=cluster, last_aligned=last_aligned)
     columns = [] if by is None else [by]
@@ -271,7 +179,38 @@ def summary_from_totals(rounds: list[dict[str, Any]]) -> dict[str, Array]:
 
     Not as a frame: a run has thousands of them, which become one.
     """
-    return _columns(_rows_from_totals(rounds, 0.95), tokens=("diff", "prob_diff"))
+    shape = len(rounds), len(rounds[0]["cluster_tokens"]) if rounds else 0
+    totals, counts = (
+        np.array([entry[name] for entry in rounds], dtype=np.float64).reshape(shape)
+        for name in ("cluster_abs_diff", "cluster_tokens")
+    )
+    used: Array = np.asarray((counts > 0).any(axis=0))
+    used[:1] |= not used.any()  # draws are of one cluster at least
+    totals, counts = totals[:, used], counts[:, used]
+    draws = Resampling(int(used.sum()))
+    # One by one: the product of many is large enough for threads to wait on each other.
+    intervals = [
+        draws.ratio_interval(*sums, 0.95) for sums in zip(totals, counts, strict=True)
+    ]
+    floats = [c.name for c in schema.SUMMARY.columns if "float" in c.dtype]
+    unknown = dict.fromkeys(floats, float("nan"))  # columns newer than the file
+    rows = [
+        {
+            **unknown,
+            **entry,
+            "mean": entry["mean_abs_diff"],
+            "ci_low": low,
+            "ci_high": high,
+            "is_few": is_few(tokens),
+        }
+        for entry, (low, high), tokens in zip(rounds, intervals, counts, strict=True)
+    ]
+    columns = {
+        column.name: np.array([row[column.name] for row in rows], dtype=column.dtype)
+        for column in schema.SUMMARY.columns
+        if column.name not in _DERIVED
+    }
+    return _columns(columns, tokens=("diff", "prob_diff"))
 
 
 def _rows(

@@ -218,6 +218,15 @@ def test_contexts_of_messages_are_rebuilt(
         ]
 
 
+def test_pictures_that_a_context_shows_again_and_again_are_stored_once() -> None:
+    shots = [*map(anthropic_image, ("red", "blue"))]
+    say = [{"role": "user", "content": ["Go.", *shots * num]} for num in (1, 50)]
+    batch = Batch.from_steps(text_rows(*([message] for message in say)))
+    assert len(batch.images[0]) == 2
+    digests = [shot.digest() for shot in batch.context(0, 1).images]
+    assert digests == [DIGESTS["red"], DIGESTS["blue"]] * 50
+
+
 def test_a_rewritten_text_has_the_pictures_of_its_row_alone() -> None:
     data = [png("red"), png("blue")]
     rows = text_rows([GO], [reply("wait()")], [reply("wait()"), reply("wait()1")])

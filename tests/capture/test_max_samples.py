@@ -1,93 +1,66 @@
-"""Files with some samples of a batch still summarise all of them."""
+"""Files with some samples of a batch: their numbers are of these samples."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from rounddiag import metrics, round_summary
-from rounddiag.batch import Batch
+import rounddiag as rd
 from rounddiag.capture import Recorder
-from rounddiag.loaders.parquet import load_parquet
-from tests.batches import padded, random_log_probs
+from tests.batches import random_log_probs
+
+NOTE = "totals of the step are missing: all numbers are of the saved samples"
 
 
-def whole_batch(num_groups: int) -> Batch:
-    """40 samples in up to 3 rounds, of which one has a diff that is far larger."""
-    generator = torch.Generator().manual_seed(3)
-    mask = torch.rand(40, 60, generator=generator) < 0.9
-    mask[:, [20, 41]] = False
-    mask[20:, 41:] = False
-    old, rollout = random_log_probs((40, 60), 1), random_log_probs((40, 60), 2)
-    old[17] -= 20
-    old[3, 0] = torch.nan
-    groups = tuple(f"g{sample % num_groups}" for sample in range(40))
-    whole = padded(mask.int(), old, rollout)
-    return replace(whole, group_ids=groups if num_groups > 1 else None)
-
-
-def part_of(batch: Batch, folder: Path) -> Batch:
+def record(folder: Path, num: int, **options: Any) -> Path:
+    """Record samples of which a third is far off; return the file."""
+    old, rollout = random_log_probs((num, 60), 1), random_log_probs((num, 60), 2)
+    old[::3] -= 20
     fields = {
-        "responses": batch.require_ids().reshape(40, -1),
-        "response_mask": batch.response_mask.reshape(40, -1),
-        "rollout_log_probs": batch.log_probs("rollout").reshape(40, -1),
-        "old_log_probs": batch.log_probs("old").reshape(40, -1),
+        "responses": torch.ones(num, 60, dtype=torch.int64),
+        "response_mask": torch.ones(num, 60),
+        "rollout_log_probs": rollout,
+        "old_log_probs": old,
+        "uid": [f"g{sample % 12}" for sample in range(num)],
     }
-    groups = {} if batch.group_ids is None else {"uid": list(batch.group_ids)}
-    with Recorder(folder, max_samples=6) as recorder:
-        recorder.step(0, {**fields, **groups})
+    with Recorder(folder, **options) as recorder:
+        recorder.step(0, fields)
     assert recorder.errors == 0
-    return load_parquet(folder / "step_0.parquet")
+    return folder / "step_0.parquet"
 
 
-@pytest.mark.parametrize("num_groups", [1, 12])
-def test_the_summary_is_that_of_the_whole_batch(
-    tmp_path: Path, num_groups: int
-) -> None:
-    whole = whole_batch(num_groups)
-    part = part_of(whole, tmp_path)
-    assert len(part) == 6
-    expected = round_summary(whole)
-    assert expected["ci_low"].notna().any()
-    pd.testing.assert_frame_equal(round_summary(part), expected, rtol=1e-6)
-
-
-def test_rows_say_where_they_stood(tmp_path: Path) -> None:
-    part = part_of(whole_batch(12), tmp_path)
+def test_a_part_says_what_it_is_of_and_counts_its_own_samples(tmp_path: Path) -> None:
+    part = rd.load(record(tmp_path, 40, max_samples=6))
     # Drawn by the seed of the Recorder and the step, whatever their log-probs are.
     drawn = np.random.default_rng((0, 0)).permutation(40)[:6]
     assert part.sample_columns["original_sample"].tolist() == sorted(drawn.tolist())
-    assert part.meta["capture"]["num_samples"] == 40
-    assert part.meta["capture"]["num_saved"] == 6
-    assert part.meta["capture"]["note"] == (
-        "`metrics` and `reconcile` see the saved samples only"
-    )
-    assert metrics(part) == metrics(replace(part, meta={}))
+    capture = {"num_samples": 40, "num_saved": 6, "note": NOTE}
+    assert part.meta["capture"] == capture
+    assert rd.round_summary(part)["num_samples"].tolist() == [6]
+    steps = rd.open_run(tmp_path).step_summary()
+    assert steps["num_samples"].tolist() == [6]
+    assert NOTE in steps["facts"].item()
+
+
+@pytest.mark.parametrize("rounds", [[{"round": 0, "num_samples": 40}], None, "x"])
+def test_totals_of_former_versions_are_left_out(tmp_path: Path, rounds: object) -> None:
+    part = rd.load(record(tmp_path, 40, max_samples=6))
+    written = {"num_samples": 40, "num_saved": 6, "note": "", "rounds": rounds}
+    old = replace(part, meta={"capture": {**written, "saved_rounds": [1.5]}})
+    rd.save(old, tmp_path / "step_0.parquet")
+    again = rd.load(tmp_path / "step_0.parquet")
+    assert again.meta["capture"] == part.meta["capture"]
+    pd.testing.assert_frame_equal(rd.round_summary(again), rd.round_summary(part))
 
 
 def test_a_batch_that_is_small_enough_is_kept_whole(tmp_path: Path) -> None:
-    zeros = torch.zeros(2, 3)
-    fields = {"responses": zeros.long(), "response_mask": torch.ones(2, 3)}
-    with Recorder(tmp_path, max_samples=2) as recorder:
-        recorder.step(0, {**fields, "rollout_log_probs": zeros, "old_log_probs": zeros})
-    batch = load_parquet(tmp_path / "step_0.parquet")
+    batch = rd.load(record(tmp_path, 2, max_samples=2))
     assert batch.meta["capture"] == {"num_samples": 2}
     assert batch.sample_columns["picked"].tolist() == ["random", "random"]
     assert "original_sample" not in batch.sample_columns
-
-
-@pytest.mark.parametrize(
-    "rounds", [None, 3, [3], [{}], [{"cluster_tokens": "x", "cluster_abs_diff": []}]]
-)
-def test_statistics_that_are_broken_are_not_used(
-    tmp_path: Path, rounds: object
-) -> None:
-    part = part_of(whole_batch(12), tmp_path)
-    facts = {**part.meta["capture"], "rounds": rounds}
-    broken = replace(part, meta={"capture": facts})
-    assert round_summary(broken).equals(round_summary(replace(part, meta={})))

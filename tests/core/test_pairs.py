@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -48,12 +47,10 @@ def test_what_was_known_of_the_standard_pair_only_is_left_out() -> None:
         "checks": [{"name": "x", "status": "failed", "detail": ""}],
         "not_measurable": "both are the same",
         "old_log_probs_source": "a pass of its own",
-        "capture": {"num_saved": 3, "rounds": [{"round": 0}]},
         "source": "step.parquet",
     }
     batch = three_scores(meta=facts)
     assert select_scores(batch, "current", "rollout").meta == {
-        "capture": {"num_saved": 3, "rounds": []},
         "source": "step.parquet",
         "pair": ["current", "rollout"],
     }
@@ -127,21 +124,3 @@ def test_a_frame_of_another_pair_than_asked_for_is_an_error() -> None:
         check_pair(tokens, "ref", "rollout")
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         round_summary(tokens, b="ref")
-
-
-def test_the_recorders_statistics_are_of_the_standard_pair() -> None:
-    row = {
-        **dict.fromkeys(["num_samples", "num_tokens"], 100),
-        "num_nonfinite": 0,
-        **dict.fromkeys(["mean_abs_diff", "mean_diff", "k3", "prob_diff"], 0.5),
-        **dict.fromkeys(["p50", "p95", "p99", "max"], 0.5),
-        "cluster_abs_diff": [50.0],
-        "cluster_tokens": [100],
-    }
-    rounds = [{"round": number, **row} for number in range(2)]
-    capture = {"num_saved": 3, "rounds": rounds}
-    batch = replace(three_scores(), meta={"capture": capture})
-    assert round_summary(batch)["mean_abs_diff"].tolist() == [0.5, 0.5]
-    # |-1 - rollout|: 0, 0, 0, 0, 0, 1 in round 0, and 1, 2 in round 1.
-    found = round_summary(batch, a="current")["mean_abs_diff"].tolist()
-    assert found == [pytest.approx(1 / 6), 1.5]

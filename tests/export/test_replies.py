@@ -19,6 +19,7 @@ from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
+from tests.batch.test_forged_contexts import saved
 from tests.batches import hand_batch
 from tests.export.pages import Page, page_of
 
@@ -279,3 +280,13 @@ def test_a_report_opens_what_the_explorer_opens(tmp_path: Path) -> None:
     assert "Rounds over steps" in texts[1]
     with pytest.raises(rd.errors.FrameError, match="3 of them"):
         rd.report([path, path, path], tmp_path / "three.html")
+
+
+@pytest.mark.parametrize("kind", ["ids", "texts"])
+def test_a_redacted_file_of_steps_has_a_report_without_contexts(
+    kind: str, tmp_path: Path
+) -> None:
+    batch = rd.load(saved(kind, tmp_path, redact=True))
+    replies = dict(collect_replies({"": batch}, {}, worst=1, samples=1)[1])
+    assert any("trajectory" in key for key in replies)
+    assert not [key for key in replies if " context " in key]

@@ -21,7 +21,6 @@ from rounddiag.loaders.parquet.totals import (
     TOTALS,
     has_digest,
     reserve_digest,
-    summarize_rounds,
     write_digest,
 )
 from rounddiag.runs import run as run_module
@@ -215,14 +214,18 @@ def test_weights_that_stop_changing_are_an_event(
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_weight_versions_of_files(tmp_path: Path, *, is_stored: bool) -> None:
+def test_weight_versions_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
+) -> None:
     """From the footer of a file, or from its columns where it has no totals."""
+    if not is_stored:
+        writer = "rounddiag.loaders.parquet.writer"
+        monkeypatch.setattr(f"{writer}.totals_entry", lambda _: {})
     for step, version in enumerate([3, 4, 5, 5]):
         versions = [np.array([one] * 3) for one in (version - 1, version)]
         names = ("min_global_steps", "max_global_steps")
         columns = dict(zip(names, versions, strict=True))
-        meta: dict[str, Any] = {} if is_stored else {"capture": {"rounds": []}}
-        batch = replace(scaled_batch(step), sample_columns=columns, meta=meta)
+        batch = replace(scaled_batch(step), sample_columns=columns)
         rd.save(batch, tmp_path / f"step_{step}.parquet")
     run = rd.open_run(tmp_path)
     assert run.step_summary()["weight_version"].tolist() == [
@@ -328,28 +331,6 @@ def test_a_diagnosis_counts_what_a_forger_wrote_into_a_footer(tmp_path: Path) ->
     counted = run.summary()["mean"].to_numpy().reshape(3, -1)
     np.testing.assert_allclose(counted[2], 9 * counted[0], rtol=1e-4)
     assert "of the columns, not the footer" in str(run.events()[-1])
-
-
-@pytest.mark.parametrize("odd", [None, "x", True, 2, -1, 10**12, 10**400, [], 7.5])
-def test_odd_counts_of_a_partial_capture_leave_the_run_as_it_is(
-    odd: object, tmp_path: Path
-) -> None:
-    rounds = summarize_rounds(scaled_batch(2, 1.0))
-    for name, num in (("whole", 40), ("odd", odd)):
-        folder = tmp_path / name
-        folder.mkdir()
-        write_steps(folder, {1: 1.0})
-        part = scaled_batch(2, 1.0)
-        facts = {"num_samples": num, "num_saved": len(part), "rounds": rounds}
-        part = replace(part, meta={**part.meta, "capture": facts})
-        rd.save(part, folder / "step_2.parquet")
-    whole, changed = (
-        rd.open_run(tmp_path / name).step_summary() for name in ("whole", "odd")
-    )
-    assert whole["num_samples"].tolist()[1] == 40
-    assert changed["num_samples"].tolist()[1] == len(part)
-    columns = whole.columns.drop("num_samples")
-    pd.testing.assert_frame_equal(whole[columns], changed[columns])
 
 
 def test_the_digest_is_of_the_totals_and_of_each_column_behind_them(

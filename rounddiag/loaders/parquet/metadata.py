@@ -21,6 +21,8 @@ KEY = b"rounddiag"
 # columns and entries that an older reader leaves out.
 VERSION = 2  # in version 1, the struct of a picture had its round
 REVISION = 2  # 1 adds `token:NAME`, 2 `contexts`
+# Of a file with some samples of its step.
+PARTIAL_NOTE = "totals of the step are missing: all numbers are of the saved samples"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,17 @@ class Footer:
             expected = "this entry in the metadata, as `rounddiag.save` writes it"
             raise resave_error(KEY.decode(), expected, "a Parquet file without it")
         facts = _parse((metadata or {})[KEY])
-        return cls(step=facts["step"], tokenizer=facts["tokenizer"], meta=facts["meta"])
+        meta = _without_totals(facts["meta"])
+        return cls(step=facts["step"], tokenizer=facts["tokenizer"], meta=meta)
+
+
+def _without_totals(meta: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the totals of the step that former versions of the Recorder wrote."""
+    capture = meta.get("capture")
+    if not isinstance(capture, dict) or "rounds" not in capture:
+        return meta
+    own = {n: v for n, v in capture.items() if n not in ("rounds", "saved_rounds")}
+    return {**meta, "capture": {**own, "note": PARTIAL_NOTE}}
 
 
 def tokenizer_name(batch: Batch, folder: Path) -> str | None:

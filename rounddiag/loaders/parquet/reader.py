@@ -268,17 +268,15 @@ def _contexts(table: TableReader) -> Contexts | None:
     column = table.column(CONTEXTS)
     expected = "a list of round, start and ranges in each row"
     require(column, CONTEXTS, expected, fits=column.type == CONTEXTS_TYPE)
-    return Contexts.build(
-        [
-            (
-                sample,
-                context["round"],
-                context["start"],
-                np.array(context["ranges"], np.int32).reshape(-1, 2),
-            )
-            for sample, row in enumerate(column.to_pylist())
-            for context in row
-        ]
+    sizes = pc.list_value_length(column).to_numpy()
+    round_, start, ranges = pc.list_flatten(column).combine_chunks().flatten()
+    ends = np.cumsum(pc.list_value_length(ranges).to_numpy() // 2)
+    return Contexts(
+        sample=np.repeat(np.arange(len(sizes), dtype=np.int32), sizes),
+        round=round_.to_numpy(),
+        start=start.to_numpy(),
+        offsets=np.append(0, ends),
+        ranges=pc.list_flatten(ranges).to_numpy().reshape(-1, 2),
     )
 
 

@@ -44,13 +44,10 @@ _WEIGHT_VERSION = re.compile(
 def totals_entry(batch: Batch) -> dict[bytes, bytes]:
     """Return the totals of a batch, as an entry of a file's metadata.
 
-    There are none for a partial capture, as `batch.meta["capture"]` has the totals of
-    its step, where they would be large beside the columns, and where a batch lacks the
-    log-probs of an engine.
+    There are none where they would be large beside the columns, and where a batch lacks
+    the log-probs of an engine.
     """
-    capture = batch.meta.get("capture")
-    is_partial = isinstance(capture, dict) and "rounds" in capture
-    if is_partial or _is_large(batch) or not has_pair(batch):
+    if _is_large(batch) or not has_pair(batch):
         return {}
     totals = {
         "version": _VERSION,

@@ -213,7 +213,6 @@ def _token_table(batch: Batch, path: str) -> TokenTable | None:
 
 
 def _as_small_jpeg(shot: Screenshot) -> EncodedScreenshot:
-    """Return a screenshot as a small JPEG; without data if it cannot be decoded."""
     seen_size, data = shot.seen_size, b""
     with contextlib.suppress(RounddiagError):
         seen_size, data = seen_size or shot.size, shot.small_jpeg()

@@ -116,7 +116,6 @@ def _require_system() -> None:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 of numpy, a mapping or a path
-    """Return an option as a value that JSON can represent."""
     if hasattr(value, "tolist"):
         return value.tolist()
     return dict(value) if isinstance(value, Mapping) else list(value)
@@ -268,7 +267,6 @@ def _read_batch(source: Any, limit: int, tokenizer: object | None) -> Batch:  # 
 
 
 def _json_bytes(table: TableReader) -> int:
-    """Return the bytes of cells with JSON, read some rows after the other."""
     from rounddiag.loaders.parquet.columns import is_json
 
     names = [name for name in table.names if is_json(table.field(name))]

@@ -398,7 +398,7 @@ def test_contexts_are_of_what_stands_before_their_rounds(*, has_ids: bool) -> No
     assert batch.contexts is not None
     assert batch.contexts.start.tolist() == [start]
     assert batch.contexts.ranges.tolist() == [[start, stop]]
-    honest = [[[-2, stop]], [[-2, -1], [start, stop]], [[-1, 0], [-1, 0]]]
+    honest = [[[-2, stop]], [[start, stop], [-2, -1]], [[-1, 0], [start, stop]]]
     for ranges in honest:
         fits = {"ranges": np.array(ranges), "offsets": np.array([0, len(ranges)])}
         assert forged(batch, **fits).context(0, 1)
@@ -410,6 +410,8 @@ def test_contexts_are_of_what_stands_before_their_rounds(*, has_ids: bool) -> No
             [[0, stop + 1]],  # the round's own answer
             [[0, 0]],
             [[-2, stop], [-2, stop]],  # more than there is
+            [[-1, 0], [-1, 0]],  # text comes once
+            [[-1, 1], [-2, 0]],
         )
     ]
     wrong += [{"start": np.array([at])} for at in (-1, start - 1, stop + 1)]
