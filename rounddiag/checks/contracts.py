@@ -243,6 +243,7 @@ def merge_faults(faults: Iterable[Fault | None]) -> Fault | None:
     return Fault("; ".join(fault.detail for fault in present), tuple(samples), tokens)
 
 
+LEVEL = 1 / 200  # chance of a claim in a sound batch
 _MAX_NAMED = 3  # places and samples in a sentence
 # Positions per block: intermediate results stay in cache, and torch uses one thread,
 # which is faster when other work occupies the cores.

@@ -10,6 +10,7 @@ from scipy import special
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.checks.contracts import (
+    LEVEL,
     Contract,
     Fault,
     fault_at,
@@ -27,7 +28,7 @@ from rounddiag.wording import percent, pluralize, with_minus
 
 # Probability of a claim by chance, shared by eight tests: two columns, two values each,
 # at the ends of samples and elsewhere.
-_LEVEL = 1 / 200 / 8
+_LEVEL = LEVEL / 8
 
 
 def _find_fills(batch: Batch) -> Fault | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.batch.layout import real_rows
 from rounddiag.checks.contracts import (
+    LEVEL,
     Contract,
     Fault,
     fault_at,
@@ -14,6 +17,7 @@ from rounddiag.checks.contracts import (
     merge_faults,
 )
 from rounddiag.checks.written import Written
+from rounddiag.core.columns import to_numpy
 
 # A run of so many exact zeros of the sampler can be an observation, if there are so
 # many runs, or a few long ones.
@@ -37,18 +41,41 @@ _NEARLY_ALL, _MANY = 0.9, 0.6
 def _covers_template(batch: Batch) -> Fault | None:
     padded = np.flatnonzero(batch.sample_columns.get(MASKED_PADDING, np.zeros(0)))
     words = "with 1s of the mask in the padding, which are left out"
-    fault = fault_in(padded.tolist(), words)
-    if fault is not None and (
-        batch.old_log_probs is None or batch.rollout_log_probs is None
-    ):
-        return fault
+    inverted, fault = _inverted_rows(batch), fault_in(padded.tolist(), words)
+    if (inverted or fault) and batch.lacks("old", "rollout"):
+        return merge_faults([inverted, fault])
     batch.require_ids()
     written = Written.from_batch(batch)
     faults = [
         fault_at(batch, batch.offsets.new_tensor(written.flat[find(written)]), words)
         for find, words in _KINDS.items()
     ]
-    return merge_faults([*faults, fault])
+    return merge_faults([inverted, *faults, fault])
+
+
+def _inverted_rows(batch: Batch) -> Fault | None:
+    """Find rows with log-probs only where the mask is 0, beside others.
+
+    By chance all of a row's tokens are exactly 0 with the share of zeros in the others.
+    """
+    both = (batch.rollout_log_probs, batch.old_log_probs)
+    rows = np.repeat(np.arange(len(batch)), to_numpy(batch.lengths))
+    tokens = torch.cat([*real_rows(batch, torch.arange(batch.num_positions))]).numpy()
+    mask, inverted = to_numpy(batch.response_mask)[tokens] != 0, np.zeros(len(batch))
+    for values in (column for column in both if column is not None):
+        value = to_numpy(values)[tokens]
+        is_known = np.isfinite(value) & (value != 0)
+        num, inside, outside = (
+            np.bincount(rows[chosen], minlength=len(batch))
+            for chosen in (mask, mask & is_known, ~mask & is_known)
+        )
+        odd = (num > 0) & (inside == 0) & (outside > 0)
+        share = 1 - (inside[~odd].sum() + 1) / (num[~odd].sum() + 2)
+        is_rare = len(batch) * len(both) * share**num < LEVEL
+        inverted = np.maximum(inverted, odd & is_rare & (num[~odd].sum() > 0))
+    words = "of rows whose mask leaves out every token that has a log-prob, as an"
+    chosen = torch.from_numpy(tokens[mask & (inverted[rows] > 0)])
+    return fault_at(batch, chosen, f"{words} inverted one does")
 
 
 def find_unwritten(written: Written) -> Array:

@@ -226,7 +226,18 @@ def _mixed_versions(batch: Batch) -> Fault | None:
             needs="`weight_version` in `round_columns`, or `min_global_steps` and"
             " `max_global_steps` in `sample_columns`",
         )
-    return merge_faults(_version_fault(name, values) for name, values in versions)
+    faults: dict[tuple[int, ...], str] = {}
+    for name, values in versions:
+        known = [_distinct(row) for row in values]
+        mixed = tuple(sample for sample, own in enumerate(known) if len(own) > 1)
+        if mixed:
+            first = f"({name}): sample {mixed[0]} by {', '.join(known[mixed[0]])}"
+            faults.setdefault(mixed, first)  # columns often say the same
+    words = "written by more than one version, which is not always a fault"
+    return merge_faults(
+        Fault(f"{pluralize(len(mixed), 'sample')} {words} {first}", mixed)
+        for mixed, first in faults.items()
+    )
 
 
 def _sample_versions(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
@@ -258,19 +269,6 @@ def _known(name: str, values: Array) -> list[object]:
 
 def _is_version(name: str) -> bool:
     return "version" in name or "global_step" in name
-
-
-def _version_fault(name: str, values: Iterable[Iterable[object]]) -> Fault | None:
-    versions = [_distinct(row) for row in values]
-    mixed = [sample for sample, known in enumerate(versions) if len(known) > 1]
-    if not mixed:
-        return None
-    first = ", ".join(versions[mixed[0]])
-    return Fault(
-        f"{pluralize(len(mixed), 'sample')} written by more than one version, which"
-        f" is not always a fault ({name}): sample {mixed[0]} by {first}",
-        tuple(mixed),
-    )
 
 
 def _distinct(values: Iterable[object]) -> list[str]:

@@ -56,7 +56,8 @@ class Versions:
 
         The trainer's version is the column or the entry of `meta` named
         `trainer_version`. Without one, the step tells it where versions are counted as
-        steps are: if the step is among them or between them; or if the newest is that
+        steps are: if the step is among them or between them, and the newest is not the
+        next one, as where versions count from 1; or if the newest is that
         of the step before, after whose update verl sends weights under its number. Its
         fully asynchronous trainer counts what it sends, and not its steps.
 
@@ -86,7 +87,7 @@ class Versions:
         stated = batch.meta.get(TRAINER)
         if not isinstance(stated, int | float) and batch.step is not None:
             newest = float(np.nanmax(high))
-            if np.nanmin(low) <= batch.step <= newest:
+            if np.nanmin(low) <= batch.step <= newest != batch.step + 1:
                 stated = batch.step
             elif pairs[0][0] == _OF_VERL[0] and newest == batch.step - 1:
                 stated = newest

@@ -17,6 +17,7 @@ from itertools import zip_longest
 from typing import TypeAlias
 
 import numpy as np
+from scipy.special import stdtrit
 
 from rounddiag._typing import Array
 from rounddiag.columns.predicates import Condition
@@ -31,6 +32,7 @@ from rounddiag.findings.equal_tokens import MIN_UNSURE
 from rounddiag.findings.excess import EXCESS_FACTORS, find_excesses, usual_size
 from rounddiag.findings.level import MIN_SAMPLES, clustered_mean
 from rounddiag.findings.measure import Measure
+from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.place import Place, clusters, find_places, measure_ratio
 from rounddiag.findings.sample_sets import (
     ALL_BUT_EVERY_NTH,
@@ -423,7 +425,10 @@ def _lean(spot: Spot) -> Clue | None:
         return None
     d = rows.diff[chosen]
     mean, error = clustered_mean(d, rows.sample[chosen])
-    if not abs(mean) <= 2 * error + float((d**2).mean()):
+    square, free = float((d**2).mean()), len(np.unique(rows.sample[chosen])) - 1
+    # Few samples may agree by chance: the error is that of single tokens at least.
+    reach = np.maximum(error, np.sqrt(square / len(d))) * stdtrit(free, 1 - LEVEL / 2)
+    if not abs(mean) <= reach + square:
         return None
     size = float(np.abs(d).mean())
     text = f"{size:.2g} nat at uncertain tokens, {with_minus(f'{mean:.2g}')} with their"

@@ -60,7 +60,7 @@ NUM_DRAWS = 199  # of a null: the fewest for a p-value of 1 / 200
 LEVEL = 1 / (NUM_DRAWS + 1)
 _CHUNKS = (9, 40, 150)  # draws at a time: most slices of chance end in the first chunk
 _MORE = (1800, 8000)  # further draws, for coarse permutations and normal models
-_FINE = LEVEL / 5  # the level of one null: a batch has five of them
+NUM_NULLS = 5  # of a batch: they share the level
 _BLOCK = 1 << 20  # values that are drawn at a time: 8 MB an array
 # With fewer units there are fewer than 200 ways to choose half of them, so that sets of
 # units are described and not tested.
@@ -80,8 +80,8 @@ _CHOSEN = frozenset({SAMPLE_SET, BLOCK, GROUPS})
 
 
 @dataclass(frozen=True, eq=False)
-class Chance:
-    """The nulls of one search, over the slices that it found.
+class Search:
+    """The slices that a search found, and what its nulls share.
 
     Attributes
     ----------
@@ -94,91 +94,15 @@ class Chance:
     searched: Array
     trials: Sequence[Trial]
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
-
-    def is_significant(self, trial: Trial) -> bool | None:
-        """Return whether chance does not explain a slice; None if it cannot be said."""
-        names = {self.cells.columns[index].name for index, _, _ in trial.parts}
-        if OWN_START in names:
-            return self._are_turns(trial)
-        if chosen := self.units.parts(trial, "chosen"):
-            return self._is_split(trial, chosen)
-        if self.units.parts(trial, "within"):
-            return self._is_permuted(trial, "within")
-        if self.units.parts(trial, "between"):
-            return self._is_permuted(trial, "between")
-        return self._is_along(trial)
+    permuted: dict[_Kind, Null] = field(default_factory=dict)
 
     @cached_property
     def units(self) -> Units:
         """The samples and groups of the search, and what its columns vary between."""
         return Units.of(self.view, self.cells)
 
-    def _is_permuted(self, trial: Trial, kind: _Kind) -> bool | None:
-        """Whether conditions on samples are more than if they are permuted.
-
-        Of few arrangements the samples are compared as a set that the data chose.
-        """
-        parts = self.units.parts(trial, kind)
-        sums = sum_by_unit(self.cells, self.units, trial, kind)
-        member = self.units.members(parts, kind)
-        value = sums.statistic(sums.hits[member].sum(), sums.expected[member].sum())
-        arrangements = _num_arrangements(member, self.units.blocks(kind))
-        num_labels = sum(
-            labels.num_values
-            for labels in labels_of_units(self.cells, self.units, kind)
-        )
-        is_coarse = arrangements < _COARSE * NUM_DRAWS * num_labels
-        null = self._within if kind == "within" else self._between
-        if arrangements > NUM_DRAWS and null.is_below(float(value), is_fine=is_coarse):
-            return True
-        return self._is_split(trial, parts) if is_coarse else False
-
     @cached_property
-    def _within(self) -> Null:
-        return permute_units(self.cells, self.units, self.trials, "within", self.rng)
-
-    @cached_property
-    def _between(self) -> Null:
-        return permute_units(self.cells, self.units, self.trials, "between", self.rng)
-
-    def _is_along(self, trial: Trial) -> bool | None:
-        """Whether conditions inside samples are more than if hits are rotated.
-
-        Contents differ by nature: of a content in some rounds its own tokens are.
-        """
-        rotation = self._rotations[id(trial.counts)]
-        value = rotation.statistic(self.cells, trial.parts)
-        if not self._along.is_below(value):
-            return False
-        of_content = [
-            part for part in trial.parts if self.cells.columns[part[0]].name in CONTENT
-        ]
-        if len(of_content) in (0, len(trial.parts)):
-            return True
-        inside = select_cells(self.cells, of_content)
-        tokens = self.cells.of_tokens(inside)
-        others = tuple(part for part in trial.parts if part not in of_content)
-        rest = replace(
-            trial,
-            conjunction=replace(trial.conjunction, parts=others),
-            counts=trial.counts.where(inside, tokens),
-        )
-        alone = Chance(self.view, self.cells, self.searched & tokens, [rest])
-        return alone.is_significant(rest)
-
-    @cached_property
-    def _along(self) -> Null:
-        rotations = [*self._rotations.values()]
-        return rotate_hits(self.cells, self.units, self.trials, rotations, self.rng)
-
-    def _are_turns(self, trial: Trial) -> bool:
-        """Whether samples turn at tokens of their own more than if hits are rotated."""
-        rotation = self._rotations[id(trial.counts)]
-        value = rotation.turn_gain(np.zeros_like(self.units.group))
-        return rotate_turns(rotation, len(self.units.group), self.rng).is_below(value)
-
-    @cached_property
-    def _rotations(self) -> dict[int, Rotation]:
+    def rotations(self) -> dict[int, Rotation]:
         """The rotation of each level, by the identity of its counts."""
         levels = {id(trial.counts): trial.counts for trial in self.trials}
         view, cells, searched, rng = self.view, self.cells, self.searched, self.rng
@@ -187,43 +111,14 @@ class Chance:
             for key, counts in levels.items()
         }
 
-    def _is_split(self, trial: Trial, parts: tuple[Part, ...]) -> bool | None:
-        """Whether a set of samples is another kind than the rest.
-
-        Its gain is that of two normal distributions over one, and is compared with the
-        best split of normal samples whose groups differ as much.
-        """
-        others = tuple(part for part in trial.parts if part not in parts)
-        inside = select_cells(self.cells, others)
-        member, group = self.units.members(parts, "within"), self.units.group
-        unit, num = self.cells.sample[inside], len(member)
-        share = np.bincount(group, weights=member)[group] / np.bincount(group)[group]
-        is_of_groups = np.isin(share[self.units.present], (0, 1)).all()
-        if self.units.num_groups > 1 and is_of_groups:
-            # Whole groups are compared with groups.
-            unit, num = group[unit], self.units.num_groups
-            member = self.units.members(parts, "between")
-            group = np.zeros(num, dtype=np.int64)
-        size, usual = (np.bincount(unit, values[inside], num) for values in self._sizes)
-        known = usual > 0
-        member, group = member[known], np.unique(group[known], return_inverse=True)[1]
-        if not 0 < member.sum() < len(member):
-            return False
-        ratio = size[known] / usual[known]
-        ratio = np.log(np.maximum(ratio, _TENTH * np.median(ratio)))
-        if ratio[member].mean() <= ratio[~member].mean():
-            return False
-        if len(ratio) < _MIN_SPLIT_UNITS:
-            return None
-        # All batches with this number of units share the draws, and so the level that
-        # these set: few draws would make the same error in all batches.
-        null = draw_normal_splits(*_variances(ratio, group), group)
-        if null.is_below(_split_gain(ratio, member), is_fine=True):
-            return True
-        return None if num < _MIN_UNITS else False
+    @cached_property
+    def rotated(self) -> Null:
+        """Maxima over the columns that vary inside samples."""
+        rotations = [*self.rotations.values()]
+        return rotate_hits(self.cells, self.units, self.trials, rotations, self.rng)
 
     @cached_property
-    def _sizes(self) -> tuple[Array, Array]:
+    def sizes(self) -> tuple[Array, Array]:
         """|diff| of each cell, and that of equally likely tokens."""
         size = np.minimum(self.view.abs_diff, LARGEST_DIFF)
         usual = self.view.of_equally_likely(size)
@@ -232,6 +127,110 @@ class Chance:
             for values in (size, usual)
         )
         return of_cell, usual_of_cell
+
+
+def chance_of(search: Search, trial: Trial) -> float | None:
+    """Return the p-value of a slice, at most `LEVEL` if chance does not explain it.
+
+    None if it has too few arrangements.
+    """
+    units = search.units
+    names = {search.cells.columns[index].name for index, _, _ in trial.parts}
+    if OWN_START in names:
+        rotation = search.rotations[id(trial.counts)]
+        value = rotation.turn_gain(np.zeros_like(units.group))
+        return rotate_turns(rotation, len(units.group), search.rng).p_value(value)
+    if chosen := units.parts(trial, "chosen"):
+        return chance_of_split(search, trial, chosen)
+    for kind in ("within", "between"):
+        if units.parts(trial, kind):
+            return chance_between_units(search, trial, kind)
+    return chance_along(search, trial)
+
+
+def chance_between_units(search: Search, trial: Trial, kind: _Kind) -> float | None:
+    """Return the p-value of conditions on samples, or groups, that are permuted.
+
+    Of few arrangements the samples are compared as a set that the data chose.
+    """
+    cells, units = search.cells, search.units
+    parts = units.parts(trial, kind)
+    sums = sum_by_unit(cells, units, trial, kind)
+    member = units.members(parts, kind)
+    value = sums.statistic(sums.hits[member].sum(), sums.expected[member].sum())
+    arrangements = _num_arrangements(member, units.blocks(kind))
+    num_labels = sum(
+        labels.num_values for labels in labels_of_units(cells, units, kind)
+    )
+    is_coarse = arrangements < _COARSE * NUM_DRAWS * num_labels
+    p = 1.0
+    if arrangements > NUM_DRAWS:
+        if kind not in search.permuted:
+            null = permute_units(cells, units, search.trials, kind, search.rng)
+            search.permuted[kind] = null
+        p = search.permuted[kind].p_value(float(value), is_fine=is_coarse)
+    is_split = is_coarse and p > LEVEL
+    return chance_of_split(search, trial, parts) if is_split else p
+
+
+def chance_along(search: Search, trial: Trial) -> float | None:
+    """Return the p-value of conditions inside samples, along which hits are rotated.
+
+    Contents differ by nature: of a content in some rounds its own tokens are.
+    """
+    cells = search.cells
+    value = search.rotations[id(trial.counts)].statistic(cells, trial.parts)
+    p = search.rotated.p_value(value)
+    content = [part for part in trial.parts if cells.columns[part[0]].name in CONTENT]
+    if p > LEVEL or len(content) in (0, len(trial.parts)):
+        return p
+    inside = select_cells(cells, content)
+    tokens = cells.of_tokens(inside)
+    others = tuple(part for part in trial.parts if part not in content)
+    rest = replace(
+        trial,
+        conjunction=replace(trial.conjunction, parts=others),
+        counts=trial.counts.where(inside, tokens),
+    )
+    alone = Search(search.view, cells, search.searched & tokens, [rest])
+    return chance_of(alone, rest)
+
+
+def chance_of_split(
+    search: Search, trial: Trial, parts: tuple[Part, ...]
+) -> float | None:
+    """Return the p-value of a set of samples that is another kind than the rest.
+
+    Its gain is that of two normal distributions over one, and is compared with the best
+    split of normal samples whose groups differ as much.
+    """
+    cells, units = search.cells, search.units
+    others = tuple(part for part in trial.parts if part not in parts)
+    inside = select_cells(cells, others)
+    member, group = units.members(parts, "within"), units.group
+    unit, num = cells.sample[inside], len(member)
+    share = np.bincount(group, weights=member)[group] / np.bincount(group)[group]
+    if units.num_groups > 1 and np.isin(share[units.present], (0, 1)).all():
+        # Whole groups are compared with groups.
+        unit, num = group[unit], units.num_groups
+        member = units.members(parts, "between")
+        group = np.zeros(num, dtype=np.int64)
+    size, usual = (np.bincount(unit, values[inside], num) for values in search.sizes)
+    known = usual > 0
+    member, group = member[known], np.unique(group[known], return_inverse=True)[1]
+    if not 0 < member.sum() < len(member):
+        return 1.0
+    ratio = size[known] / usual[known]
+    ratio = np.log(np.maximum(ratio, _TENTH * np.median(ratio)))
+    if ratio[member].mean() <= ratio[~member].mean():
+        return 1.0
+    if len(ratio) < _MIN_SPLIT_UNITS:
+        return None
+    # All batches with this number of units share the draws, and so the level that
+    # these set: few draws would make the same error in all batches.
+    null = draw_normal_splits(*_variances(ratio, group), group)
+    p = null.p_value(_split_gain(ratio, member), is_fine=True)
+    return None if p > LEVEL and num < _MIN_UNITS else p
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,21 +321,22 @@ class Null:
     units: int
     drawn: list[Array] = field(default_factory=list)
 
-    def is_below(self, value: float, *, is_fine: bool = False) -> bool:
-        """Return whether a value is in the upper 1 / 200; stop when it is not.
+    def p_value(self, value: float, *, is_fine: bool = False) -> float:
+        """Return the p-value of a value; draw no more once it is above `LEVEL`.
 
-        Of 199 draws none must reach it; if `is_fine`, 9 of 9,999 may.
+        Of 199 draws none may reach it; if `is_fine`, 9 of 9,999, times the five nulls.
         """
         chunks = (*_CHUNKS, *_MORE) if is_fine else _CHUNKS
-        allowed = round((_FINE if is_fine else LEVEL) * (sum(chunks) + 1) - 1)
-        reached = 0
+        times, drawn, reached, p = NUM_NULLS if is_fine else 1, 0, 0, 1.0
+        allowed = round(LEVEL / times * (sum(chunks) + 1) - 1)
         for index, size in enumerate(chunks):
             if index == len(self.drawn):
                 self.drawn.append(self._draw_in_blocks(size))
-            reached += int((self.drawn[index] >= value).sum())
+            drawn, reached = drawn + size, reached + (self.drawn[index] >= value).sum()
+            p = min(times * float(reached + 1) / (drawn + 1), 1.0)
             if reached > allowed:
-                return False
-        return True
+                break
+        return p
 
     def _draw_in_blocks(self, size: int) -> Array:
         rows = max(_BLOCK // self.units, 1)

@@ -28,7 +28,7 @@ from rounddiag.core.divergence import FACTOR_2
 from rounddiag.findings.common_values import CommonValue, find_common_values
 from rounddiag.findings.conditions import ColumnOfTokens, columns_of_tokens
 from rounddiag.findings.excess import find_excesses, odd_id_columns, usual_size
-from rounddiag.findings.permutation import LEVEL, Chance
+from rounddiag.findings.permutation import LEVEL, Search, chance_of
 from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.findings.sample_sets import (
     EVERY_NTH,
@@ -239,9 +239,10 @@ def significant(view: View) -> Iterator[Place]:
         return
     search = _Search.of(view)
     trials = search.trials()
-    chance = Chance(view, search.cells, search.searched, trials)
+    nulls = Search(view, search.cells, search.searched, trials)
     for trial in trials:
-        place = search.place(trial, LEVEL) if chance.is_significant(trial) else None
+        p = chance_of(nulls, trial)
+        place = None if p is None or p > LEVEL else search.place(trial, LEVEL)
         if place is not None:
             yield place
 
@@ -290,18 +291,18 @@ class _Search:
         it, unless the data chose its samples.
         """
         trials = self.trials()
-        chance = Chance(self.view, self.cells, self.searched, trials)
+        nulls = Search(self.view, self.cells, self.searched, trials)
         better: list[Trial] = []
         untested: Place | None = None
         for trial in trials:
-            is_significant = chance.is_significant(trial)
-            if is_significant:
+            p = chance_of(nulls, trial)
+            if p is not None and p <= LEVEL:
                 place = self.large_place(trial, LEVEL)
                 if place is not None:
                     others = (self.large_place(other, LEVEL) for other in better)
                     same = (other for other in others if other and place.shares(other))
                     return next(same, place)
-            elif is_significant is None and untested is None:
+            elif p is None and untested is None:
                 untested = self.large_place(trial, None)
             elif not self.cells.selection_penalty(trial.parts):
                 better.append(trial)

@@ -52,7 +52,7 @@ def test_lag_0_is_the_engine_gap_and_a_negative_lag_is_no_staleness() -> None:
     ("step", "meta", "lags", "is_known"),
     [
         (None, {}, [0, 2], False),  # behind the newest of the batch
-        (6, {}, [-1, 1], True),  # the step is among the versions
+        (6, {}, [0, 2], False),  # versions may be counted from the next step on
         (5, {}, [-2, 0], True),
         (7, {}, [0, 2], True),
         (99, {}, [0, 2], False),  # versions that may be counted otherwise

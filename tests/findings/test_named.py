@@ -400,7 +400,7 @@ def test_a_sampler_ahead_of_its_trainer_is_not_stale() -> None:
     parts = arrays()
     ahead = np.arange(32) < 12
     shaken(parts, ahead[:, None] & (parts["mask"] > 0), 0.5)
-    for version in (np.where(ahead, 6, 5), np.where(ahead, 5, 6)):
+    for version in (np.where(ahead, 7, 5), np.where(ahead, 5, 7)):
         batch = made(parts, sample_columns={"weight_version": version}, step=5)
         diagnosis = rd.diagnose(batch)
         assert ("fact", "newer_weights") in names(diagnosis)

@@ -162,7 +162,7 @@ def test_draws_in_blocks_are_those_of_one_array(
             return drawn
 
         null = Null(draw, 5)
-        assert null.is_below(2.0)
+        assert null.p_value(2.0) == permutation.LEVEL
         return np.concatenate(null.drawn), sizes
 
     whole, sizes = draw_all()

@@ -10,21 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import bdtr, bdtrc
 
 from rounddiag.core.divergence import FACTOR_2
 from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.detectors.truncation import MIN_MISSING, NEARLY_ALL
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.measure import Measure
+from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.registry import register
-from rounddiag.wording import percent
+from rounddiag.wording import percent, pluralize
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
 _HALF = np.log(0.5)
-_MIN_TOKENS = 30  # as many as a relation of all tokens needs
 
 
 @register("another_token", kind="fact")
@@ -50,13 +51,24 @@ def another_token(view: View) -> Evidence | None:
 
 
 def _find(view: View, engine: str, given: Array, other: Array) -> Evidence | None:
-    """Return the tokens of which `engine` gave the log-prob of another token."""
+    """Return the tokens of which `engine` gave the log-prob of another token.
+
+    By chance, far tokens are higher in either engine alike, and likely ones as often
+    as others.
+    """
     gap = given - other
     far = np.abs(gap) > FACTOR_2
-    likely = view.uncertain & (other >= _HALF)
-    if far.sum() < _MIN_TOKENS or likely.sum() < _MIN_TOKENS:
+    mine = np.isin(view.sample, view.sample[far])
+    likely = mine & view.uncertain & (other >= _HALF)
+    num_far, num_above = int(far.sum()), int((gap[far] > 0).sum())
+    share = likely.sum() / max((mine & view.uncertain).sum(), 1)
+    by_chance = (
+        bdtrc(num_above - 1.0, num_far, 0.5) if num_above else 1.0,
+        bdtr((far & likely).sum(), num_far, share),
+    )
+    if 2 * max(by_chance) >= LEVEL:  # for two engines
         return None
-    above = float((gap[far] > 0).mean())
+    above = num_above / num_far
     fits = float((np.exp(given[far]) + np.exp(other[far]) <= 1).mean())
     rest = float(np.abs(gap[likely]).mean())
     usual = float(view.usual.of_tokens(given[likely]).mean())
@@ -64,11 +76,11 @@ def _find(view: View, engine: str, given: Array, other: Array) -> Evidence | Non
     is_one_value = num_values < far.sum() / 2  # one that fills
     if min(above, fits) < NEARLY_ALL or rest > usual or is_one_value:
         return None
-    if gap[likely].mean() > MIN_MISSING * rest:
-        return None  # a truncated distribution raises likely tokens as well
-    tokens = (other < _HALF) & (gap > view.usual.of_tokens(given))
+    if abs(gap[likely].mean()) > MIN_MISSING * rest:
+        return None  # another temperature, or a truncation, moves likely tokens as well
+    tokens = mine & (other < _HALF) & (gap > view.usual.of_tokens(given))
     name = view.a if engine == view.b else view.b
-    num = int(tokens.sum())
+    num, num_samples = int(tokens.sum()), len(np.unique(view.sample[tokens]))
     return Evidence(
         cause="unknown",
         tokens=tokens,
@@ -80,13 +92,15 @@ def _find(view: View, engine: str, given: Array, other: Array) -> Evidence | Non
         ),
         where={
             "fact": f"{num:,} tokens that `{name}` finds unlikely have a higher"
-            f" log-prob in `{engine}`, as of another token"
+            f" log-prob in `{engine}`, as of another token, in {num_samples:,} of"
+            f" {pluralize(view.num_samples, 'sample')}"
         },
         shown=(
-            f"Of {int(far.sum()):,} tokens that differ by more than a factor of 2,"
+            f"Of {num_far:,} tokens that differ by more than a factor of 2,"
             f" {percent(above)} are likelier in `{engine}`, and at {percent(fits)} both"
             " probabilities add up to 1 at most, as those of two tokens do; tokens that"
-            f" `{name}` finds likelier than one half agree to {rest:.2g} nat."
+            f" `{name}` finds likelier than one half agree to {rest:.2g} nat in"
+            " these samples."
         ),
         candidates=("another_token",),
         next_step=CAUSES["another_token"].test,

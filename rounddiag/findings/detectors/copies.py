@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import bdtrc
 
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.measure import Measure
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from rounddiag.findings.view import View
 
 _RUN = 4  # tokens in a row of which a copy has bitwise equal values
-# Fewer are not worth the search, and equal values of certain tokens are few more: a
-# sound batch of 64 samples has 8 in 2 samples.
-_MIN_TOKENS = 12
 _MIN_DIFF = 0.1  # nats: tokens that lost their own value
 
 
@@ -29,21 +27,23 @@ def copied_log_probs(view: View) -> Evidence | None:
 
     Of two equal runs the copy is the one that differs more from the other engine. Two
     runs are equal by chance with the product of the shares that their values have; that
-    must be below 1 / 200 for all pairs of places together.
+    must be below 1 / 200 for all pairs of places together. Nor may chance put as many
+    tokens there that lost their value: siblings have equal runs that are right.
     """
-    if view.is_fitted or (view.abs_diff > _MIN_DIFF).sum() < _MIN_TOKENS:
-        return None
-    if view.batch.response_ids is None:
+    lost = view.abs_diff > _MIN_DIFF
+    if view.is_fitted or lost.sum() < _RUN or view.batch.response_ids is None:
         return None
     for engine, values in ((view.b, view.log_prob_b), (view.a, view.log_prob_a)):
-        tokens = _copies(view, values)
-        if tokens.sum() > _MIN_TOKENS:
-            return _evidence(view, tokens, engine)
+        equal, tokens = _copies(view, values)
+        share = (lost[~tokens].sum() + 1) / ((~tokens).sum() + 2)
+        num_lost = int(lost[tokens].sum())
+        if num_lost and bdtrc(num_lost - 1.0, int(tokens.sum()), share) < LEVEL:
+            return _evidence(view, equal, tokens, engine)
     return None
 
 
-def _copies(view: View, values: Array) -> Array:
-    """Return the tokens of runs that are copies."""
+def _copies(view: View, values: Array) -> tuple[Array, Array]:
+    """Return the tokens of runs that are equal, and with those of lost sources."""
     import pandas as pd
 
     num = len(values)
@@ -63,12 +63,14 @@ def _copies(view: View, values: Array) -> Array:
             rows, steps = view.sample, view.num_before
             away = [each[source.start] - each[copy.start] for each in (rows, steps)]
             distances.append(away)
+    lost = np.zeros(num, dtype=bool)
     if distances:
         known, counts = np.unique(distances, axis=0, return_counts=True)
         if 2 * counts.max() > len(distances):
             distance = known[counts.argmax()]
-            tokens |= _at_distance(view, values, surprise, tokens, distance)
-    return tokens
+            new, lost = _at_distance(view, values, surprise, tokens, distance)
+            tokens |= new
+    return tokens, tokens | lost
 
 
 def _prompts(view: View) -> Array:
@@ -101,7 +103,7 @@ def _equal_runs(view: View, codes: Array) -> tuple[Array, Array, Array]:
 
 def _at_distance(
     view: View, values: Array, surprise: Array, copies: Array, distance: Array
-) -> Array:
+) -> tuple[Array, Array]:
     """Return the other copies at a distance of rows and tokens that is established.
 
     Fewer values prove a run. Equal texts after one prompt do not count. A source that
@@ -129,7 +131,7 @@ def _at_distance(
     fits = np.abs(values - others[pair]) <= view.usual.of_tokens(values)
     lost = inside & copies[pair] & fits & (view.abs_diff > _MIN_DIFF)
     new = np.repeat(is_run, length)
-    return (new & ~new[pair]) | lost
+    return new & ~new[pair], lost
 
 
 def _number_runs(codes: Array, starts: Array) -> Array:
@@ -142,9 +144,14 @@ def _number_runs(codes: Array, starts: Array) -> Array:
     return number
 
 
-def _evidence(view: View, tokens: Array, engine: str) -> Evidence:
+def _evidence(view: View, equal: Array, tokens: Array, engine: str) -> Evidence:
     num, samples = int(tokens.sum()), np.unique(view.sample[tokens])
-    begins = np.flatnonzero(np.diff(tokens & True, prepend=False) & tokens)
+    at = np.flatnonzero(equal)
+    begins = (np.diff(at, prepend=-2) > 1) | np.diff(view.sample[at], prepend=-1) > 0
+    length = np.diff(np.r_[np.flatnonzero(begins), len(at)])
+    part = "all" if len(at) == num else f"{len(at):,}"
+    shortest, longest = length.min(), length.max()
+    span = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
     elsewhere = float(view.abs_diff[~tokens].mean()) if not tokens.all() else 0.0
     here = float(view.abs_diff[tokens].mean())
     return Evidence(
@@ -156,9 +163,9 @@ def _evidence(view: View, tokens: Array, engine: str) -> Evidence:
             Measure(name="mean |diff| elsewhere", value=elsewhere, unit="nat"),
         ),
         where={
-            "fact": f"{num:,} tokens have the `{engine}` log-probs of other tokens, bit"
-            f" by bit, in {pluralize(len(begins), 'run')} of {_RUN} or more, in"
-            f" {len(samples):,} of {pluralize(view.num_samples, 'sample')}"
+            "fact": f"{num:,} tokens have the `{engine}` log-probs of other tokens, in"
+            f" {len(samples):,} of {pluralize(view.num_samples, 'sample')}: {part} bit"
+            f" by bit, in {pluralize(len(length), 'run')} of {span} tokens"
         },
         shown=(
             f"The same values in a row stand at other ids, where they fit: these tokens"

@@ -46,7 +46,6 @@ def identical_log_probs(view: View) -> Evidence | None:
             return None
     if not whole and "rollout" not in (view.a, view.b):
         return None  # micro-batches of equal shape are equal in both passes
-    where = "All rows" if whole else f"{int(rows.sum())} of {len(rows)} rows"
     samples = "all samples"
     if not whole:
         samples = f"{int(rows.sum()):,} of {pluralize(len(rows), 'sample')}"
@@ -63,8 +62,8 @@ def identical_log_probs(view: View) -> Evidence | None:
         adds_mismatch=False,
         where={"fact": fact},
         shown=(
-            f"{where} have bitwise equal log-probs in both columns. That is true "
-            "on-policy scoring, or one column is a copy of the other."
+            "Equal bit by bit in both columns: true on-policy scoring, or one column"
+            " is a copy of the other."
         ),
         measures=(Measure(name="equal rows", value=float(rows.sum()), unit="samples"),),
         next_step=(

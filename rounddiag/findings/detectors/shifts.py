@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,8 @@ from rounddiag.findings.finding import Evidence
 from rounddiag.findings.measure import Measure
 from rounddiag.findings.noise import Noise, fitting_half
 from rounddiag.findings.registry import register
-from rounddiag.wording import with_minus
+from rounddiag.findings.view import LARGEST_DIFF
+from rounddiag.wording import pluralize, with_minus
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -45,10 +47,10 @@ MAX_START = 8
 
 @register("shifted_log_probs", kind="reversal")
 def shifted_log_probs(view: View) -> list[Evidence]:
-    """Find rows, or stretches of rounds, that fit only with a lag."""
+    """Find rows, or stretches of rounds or of the batch, that fit only with a lag."""
     if (view.abs_diff > _MIN_DIFF).sum() < _MIN_TOKENS:
         return []
-    return _shifted_ends(view) or _shifted_starts(view)
+    return _shifted_ends(view) or _shifted_starts(view) or _shifted_batch(view)
 
 
 def _shifted_ends(view: View) -> list[Evidence]:
@@ -135,6 +137,101 @@ def _shifted_starts(view: View) -> list[Evidence]:
             next_step=_NEXT_STEP["shifted_log_probs"],
         )
     ]
+
+
+def _shifted_batch(view: View) -> list[Evidence]:
+    """Find stretches of rows that fit at one lag along all tokens of the batch."""
+    lost = view.abs_diff > _MIN_DIFF
+    if view.abs_diff[lost].sum() < _REST * view.abs_diff.sum() or view.is_fitted:
+        return []
+    fit = fitting_half(view, lost)
+    lag = _best_lag(view, lost & fit)
+    tokens, rest, pair = _stretches_of_batch(view, lag)
+    by_chance = max(
+        _removed(view, *_stretches_of_batch(view, lag + control)[:2])
+        for control in CONTROLS
+    )
+    sound = ~np.isin(view.segment, view.segment[tokens])
+    judged = np.flatnonzero(tokens & ~fit)
+    is_undone = Noise(view=view, unchanged=sound).is_undone(
+        judged, rest[judged], view.log_prob_b[pair[judged]]
+    )
+    removed, num = _removed(view, tokens, rest), int(tokens.sum())
+    if num < MIN_ALL or removed < MIN_TIMES_CHANCE * by_chance or not is_undone:
+        return []
+    here, left = float(view.abs_diff[tokens].mean()), float(rest[tokens].mean())
+    num_samples = len(np.unique(view.sample[tokens]))
+    num_others = int((view.sample[pair] != view.sample)[tokens].sum())
+    crosses = f"; {num_others:,} of them have the value of another sample"
+    return [
+        Evidence(
+            cause="shifted_log_probs",
+            tokens=tokens,
+            measures=_measures(lag, num, here, left),
+            shown=(
+                f"Undone with a lag of {with_minus(f'{lag:+d}')} against `{view.b}`"
+                f" along the generated tokens of all rows, {here:.2g} nat become"
+                f" {left:.2g} at {num:,} tokens, in {num_samples:,} of"
+                f" {pluralize(view.num_samples, 'sample')}{crosses * (num_others > 0)}."
+            ),
+            next_step=_NEXT_STEP["shifted_log_probs"],
+        )
+    ]
+
+
+def _best_lag(view: View, chosen: Array) -> int:
+    """Return the lag of all with the least mean square of differences in probability.
+
+    The sums for every lag are correlations, by the Fourier transform.
+    """
+    num = int(view.order.max()) + 1
+    width = 1 << (2 * num - 1).bit_length()
+    a, b = np.exp(view.log_prob_a), np.exp(view.log_prob_b)
+
+    def transform(values: Array) -> Array:
+        along = np.zeros(width)
+        along[view.order] = values
+        return np.fft.rfft(along)
+
+    weights = [transform(chosen * values) for values in (np.ones(len(view)), a, a**2)]
+    values = [transform(values) for values in (np.ones(len(view)), b, b**2)]
+    pairs = np.fft.irfft(weights[0].conj() * values[0], width).round()
+    cross = weights[0].conj() * values[2] - 2 * weights[1].conj() * values[1]
+    square = np.fft.irfft(cross + weights[2].conj() * values[0], width)
+    is_known = pairs > _REST * chosen.sum()
+    is_known[0] = False
+    mean = np.where(is_known, square / np.maximum(pairs, 1), np.inf)
+    lag = int(mean.argmin())
+    return lag if lag < num else lag - width
+
+
+def _stretches_of_batch(view: View, lag: int) -> tuple[Array, Array, Array]:
+    """Return the stretch of each row that a lag fits better, what it leaves, the pairs.
+
+    Pairs are indices. A stretch is where the lag leaves least of a part of |diff|.
+    """
+    at = np.full(int(view.order.max()) + 1, -1)
+    at[view.order] = np.arange(len(view))
+    other = view.order + lag
+    inside = (other >= 0) & (other < len(at))
+    pair = np.where(inside, at[np.where(inside, other, 0)], -1)
+    rest = np.abs(view.log_prob_a - view.log_prob_b[pair])
+    size = _REST * np.minimum(view.abs_diff, LARGEST_DIFF)
+    gain = np.where(pair < 0, 0.0, size - np.minimum(rest, LARGEST_DIFF))
+    tokens = np.zeros(len(view), dtype=bool)
+    begins = np.searchsorted(view.sample, np.arange(view.batch.num_samples + 1))
+    for first, end in pairwise(begins):
+        total = np.r_[0.0, np.cumsum(gain[first:end])]
+        removed = total - np.minimum.accumulate(total)
+        stop = int(removed.argmax())
+        if removed[stop] > MIN_GAIN_SAME_LAG:
+            start = int(total[: stop + 1].argmin())
+            tokens[first + start : first + stop] = True
+    return tokens & (pair >= 0), rest, pair
+
+
+def _removed(view: View, tokens: Array, rest: Array) -> float:
+    return float((view.abs_diff - rest)[tokens].sum())
 
 
 def _gain_of_starts(

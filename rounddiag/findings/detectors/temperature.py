@@ -15,6 +15,7 @@ from rounddiag.findings.measure import Measure
 from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.registry import register
 from rounddiag.findings.view import View
+from rounddiag.wording import percent
 
 # The line must explain this part of the sum of squares, on the half of the clusters on
 # which it was not fitted. With 0.25 or 0.75 no answer changes
@@ -72,9 +73,10 @@ def temperature(view: View) -> Evidence | None:
             Measure(name="share of |diff| left", value=float(left), unit="share"),
         ),
         shown=(
-            "The diff follows the log-odds themselves, in all samples alike: "
-            f"consistent with `{view.b}` at {value:.3g} ({low:.3g} to {high:.3g}) "
-            f"times the temperature of `{view.a}`{how}."
+            "The diff follows the log-odds themselves in"
+            f" {percent(line.agreement)} of these samples: consistent with"
+            f" `{view.b}` at {value:.3g} ({low:.3g} to {high:.3g}) times the"
+            f" temperature of `{view.a}`{how}."
         ),
         next_step=(
             "Set both temperatures to 1, or divide the trainer's logits by the "
