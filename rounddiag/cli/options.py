@@ -47,8 +47,6 @@ def _samples(text: str) -> int | list[str]:
 
 
 class _Labelled(argparse.Action):
-    """Collects LABEL=FOLDER, each label once."""
-
     def __call__(
         self,
         parser: argparse.ArgumentParser,

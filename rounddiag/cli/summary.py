@@ -71,7 +71,6 @@ def _level(diagnosis: Diagnosis) -> str:
 
 
 def _findings(diagnosis: Diagnosis) -> str:
-    """Return one line per finding, the last column of any width."""
     if not len(diagnosis):
         return ""
     rows = [
@@ -148,7 +147,6 @@ def _unit(batch: Batch) -> str:
 
 
 def _table(summary: pd.DataFrame, unit: str) -> str:
-    """Return one row per round, marking rounds with few samples or groups."""
     is_few = few_rows(summary)
     marks = np.where(is_few, "*", " " if is_few.any() else "")
     columns = [name if name in summary else "mean" for name in _COLUMNS]
@@ -253,7 +251,6 @@ def describe_failed_steps(run: Run) -> str:
 
 
 def _levels(run: Run) -> str:
-    """Return one row per round: its level in the first and the last quarter."""
     summary = run.summary()
     if not len(summary):
         return "no step has a generated token"

@@ -67,7 +67,6 @@ def _print_styled(lines: list[str]) -> None:
 
 
 def _wrap(line: str, width: int) -> list[str]:
-    """Wrap a line; the last column of a row of a table wraps below itself."""
     if len(line) <= width:
         return [line]
     column = _LAST_COLUMN.match(line[: width // 2])

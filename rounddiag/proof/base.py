@@ -95,7 +95,6 @@ def find_base(
 
 
 def _pair_of_one(scorer: Scorer, samples: Sequence[int]) -> Batch:
-    """Return the batch with the scorer in place of the engine that it lacks."""
     (name,) = scorer.engines
     batch = scorer.batch
     known = [(scorer.samples[each], scorer.base(each)) for each in samples]

@@ -72,7 +72,6 @@ def column_scores(
 
 
 def _is_bfloat16(values: Array) -> bool:
-    """Return whether all values are numbers of bfloat16: no sound engine's are."""
     known = torch.from_numpy(values[np.isfinite(values)])
     rounded = known.bfloat16().double()
     return len(known) >= _LEAST_ROUNDED and bool((known == rounded).all())
@@ -89,7 +88,6 @@ def _shift(table: ScoreTable, shift: int) -> Array:
 
 
 def _fill(table: ScoreTable, engine: str) -> tuple[float, Array] | None:
-    """Return the value that many tokens share exactly, and the column with it."""
     truth = table.engines[engine]
     far = np.abs(scale_residuals(table.base - truth, table.spread)) > 20 * table.floor
     values, counts = np.unique(truth[far & np.isfinite(truth)], return_counts=True)

@@ -138,7 +138,6 @@ def _judge_pairs(
     compared: str,
     more: str = "",
 ) -> Line:
-    """Judge two log-probs of one engine at the same tokens, by name."""
     diffs = [second - first for _, first, second in pairs]
     means = [float(np.abs(diff).mean()) for diff in diffs]
     worst = int(np.argmax(means))
@@ -208,7 +207,6 @@ def compare_sampling(flight: Flight) -> Line:
 
 
 def _score_setting(flight: Flight, name: str) -> _SettingScores:
-    """Sample the first rounds with a setting, and score them with and without it."""
     how = _SETTINGS[name]
     first = [
         replace(each, observations=each.observations[:1]) for each in flight.episodes

@@ -82,7 +82,8 @@ def deliver(
     with tempfile.TemporaryDirectory() as home:
         change, none = Path(home) / "change", Path(home) / "no_change"
         _write(engine, drawn, 0.0, none)
-        adapter = _write(engine, drawn, 1.0, Path(home) / "drawn")
+        _write(engine, drawn, 1.0, Path(home) / "drawn")
+        adapter = open_adapter(str(Path(home) / "drawn"), engine.model)
         factor = _strength(scorer, adapter)
         _write(engine, drawn, factor, change)
         for each in played:
@@ -108,7 +109,6 @@ def deliver(
 def _draw(
     engine: LocalEngine, seed: int
 ) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """Return the two matrices of each layer, of the size of its weights."""
     generator = torch.Generator().manual_seed(seed)
     drawn = {}
     for name, layer in engine.model.named_modules():
@@ -144,8 +144,7 @@ def _write(
     drawn: dict[str, tuple[torch.Tensor, torch.Tensor]],
     factor: float,
     folder: Path,
-) -> Adapter:
-    """Write an adapter as peft's `save_pretrained` does, and open it."""
+) -> None:
     folder.mkdir()
     tensors = {}
     for name, (down, up) in drawn.items():
@@ -163,4 +162,3 @@ def _write(
         "task_type": "CAUSAL_LM",
     }
     (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
-    return open_adapter(str(folder), engine.model)

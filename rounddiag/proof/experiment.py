@@ -23,12 +23,10 @@ from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.gate import MOST_OF_USUAL, Gate
 from rounddiag.proof.hypotheses.hypothesis import (
-    Family,
     Hypothesis,
     all_registered,
     select_hypotheses,
 )
-from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.hypotheses.sampling import FITTED
 from rounddiag.proof.judge import base_opinion, judge, noise_floor
 from rounddiag.proof.proof import Proof
@@ -240,7 +238,7 @@ def prove(  # noqa: PLR0913 keywords only
     adapters : mapping of label to folder, optional
         LoRA adapters as peft saves them. A sound engine adds the first one to the
         model, which is without it; it may have been left out, scaled otherwise, or be
-        one of the others. peft itself is not needed.
+        one of the others. `pip install 'rounddiag[lora]'` has peft, which adds them.
     device : str
         Of a model in this process; `auto` is a GPU if there is one.
     budget_s : float
@@ -255,13 +253,8 @@ def prove(  # noqa: PLR0913 keywords only
         batch.require("rollout")
     begin = time.perf_counter()
     names = None if hypotheses is None else spread_families(hypotheses)
-    families = {family.name for family in FITTED} | {family.name for family in NUMBERED}
-    known = select_hypotheses(all_registered(), names, {*PROVABLE, *families})
-    numbered = [
-        family
-        for family in NUMBERED
-        if names is None or {family.name, family.cause} & {*names}
-    ]
+    families = {family.name for family in FITTED}
+    known = select_hypotheses(all_registered(), names, PROVABLE | families)
     if isinstance(engine, Scorer):  # of the same ids
         scorer = engine.about(batch)
     else:
@@ -275,20 +268,18 @@ def prove(  # noqa: PLR0913 keywords only
         known,
         other,
         samples=samples,
-        numbered=numbered,
         names=None if names is None else {*names},
         begin=begin,
         budget_s=budget_s,
     )
 
 
-def prove_with(  # noqa: PLR0913 keywords only
+def prove_with(
     scorer: Scorer,
     known: Sequence[Hypothesis],
     other: Sequence[Hypothesis] = (),
     *,
     samples: int | Sequence[int] | None = None,
-    numbered: Sequence[Family] = NUMBERED,
     names: AbstractSet[str] | None = None,
     base: Base | None = None,
     begin: float,
@@ -310,7 +301,7 @@ def prove_with(  # noqa: PLR0913 keywords only
     likely = _rank_causes(scorer)
     with tqdm(total=len(tried), unit="hypothesis", leave=False, delay=1) as bar:
         search = Search(scorer, tried, older, names)
-        screening = Screening(search, tried, base.order, bar, numbered, likely)
+        screening = Screening(search, tried, base.order, bar, likely)
         experiment = Experiment(search, screening, base.gate)
         results, gate = experiment.conclude()
     if base.checkpoint is not None and len(results) == 2:  # noqa: PLR2004 two engines
@@ -332,7 +323,6 @@ def prove_with(  # noqa: PLR0913 keywords only
         scorer,
         known,
         samples=samples,
-        numbered=numbered,
         names=names,
         base=base,
     )
@@ -342,7 +332,6 @@ def prove_with(  # noqa: PLR0913 keywords only
 def _require_base(
     scorer: Scorer, order: Sequence[int], others: Sequence[Hypothesis], budget_s: float
 ) -> Base:
-    """Return the base; an error if no time is left to score unchanged inputs."""
     try:
         return find_base(scorer, order, others)
     except StoppedError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +15,6 @@ WORSE = 20.0  # nats: a grid value that is so much worse than none has no neighb
 _EQUAL = 8.0  # nats before tempering: one after it
 _STEPS = 12  # of the golden section
 _GOLDEN = 0.6180339887
-_SHORT = 16  # numbers that are tried on more tokens
 _FAR = 50.0  # nats: in place of a token that is impossible
 
 
@@ -46,15 +44,6 @@ def fit_family(
     return family.at(value) if likelihood > before else None
 
 
-def shortlist(
-    family: Family, table: ScoreTable, engine: str, compute: Compute
-) -> Family:
-    """Return the family with those of its further numbers as grid that fit best."""
-    values = _fitness(family, family.further, table, engine, compute)
-    best = np.argsort(-values, kind="stable")[:_SHORT]
-    return replace(family, grid=[family.further[at] for at in best])
-
-
 def _fitness(
     family: Family,
     values: Sequence[float],
@@ -62,7 +51,6 @@ def _fitness(
     engine: str,
     compute: Compute,
 ) -> Array:
-    """Return the log-likelihood of an engine under each of some numbers."""
     scores = compute([family.at(value) for value in values])
     return _likelihood(table, table.residual(engine, np.maximum(scores, -_FAR)))
 

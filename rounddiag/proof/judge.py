@@ -185,7 +185,6 @@ def _has_excluded(table: ScoreTable, engine: str, scores: Array) -> bool:
 def _parts(
     table: ScoreTable, base: Array, changed: Array
 ) -> list[tuple[str, Array, float]]:
-    """Return where a hypothesis may hold, and what it costs to choose so."""
     parts = []
     samples = np.unique(table.sample)
     left = np.nan_to_num(np.abs(np.stack([changed, base]))).clip(max=10)
@@ -207,7 +206,6 @@ def _parts(
 
 
 def _evidence(table: ScoreTable, base: Array, changed: Array, floor: float) -> Array:
-    """Return the tempered log-likelihood ratios of hypotheses against the base."""
     smallest = 0.25 * floor
     new, old = table.scale(changed, smallest), table.scale(base, smallest)
     ratio = np.clip(log_density(changed, new) - log_density(base, old), -CAP, CAP)

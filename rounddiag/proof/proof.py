@@ -121,7 +121,9 @@ class Proof:
             lines.append(self.note)
         if self.refuted:
             more = len(self.refuted) - _MOST_VARIANTS
-            parts = [*self.refuted[:_MOST_VARIANTS], *([f"{more} more"] * (more > 0))]
+            parts = [*self.refuted[:_MOST_VARIANTS]]
+            if more > 0:
+                parts.append(f"{more} more")
             lines.append(f"Not this variant: {'; '.join(parts)}.")
         parts = [
             f"{name} ({why})"

@@ -14,7 +14,6 @@ from rounddiag.batch.batch import require_batch
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.hypotheses import Hypothesis, all_registered, select_hypotheses
-from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.trajectory import to_flat
 
@@ -43,8 +42,7 @@ def rescore(
     engine : str, path-like, LocalEngine or callable
         As of `prove`: pictures go to a server only if its address is passed here.
     change : str, optional
-        The name of a hypothesis: what is read or computed otherwise. Of a family, with
-        its number: `position_gap_37`.
+        The name of a hypothesis: what is read or computed otherwise.
     samples : sequence of int, optional
         By default all.
     device : str
@@ -114,10 +112,6 @@ def _with_engine(batch: Batch, name: str, flat: Tensor, scorer: str) -> Batch:
 
 
 def _require(name: str) -> Hypothesis:
-    stem, _, number = name.rpartition("_")
-    for family in NUMBERED:
-        if family.name == stem and number.lstrip("-").isdecimal():
-            return family.at(int(number))
     matches = [
         hypothesis
         for hypothesis in select_hypotheses(all_registered(), [name])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
@@ -36,10 +34,13 @@ from rounddiag.proof.trajectory import (
 )
 
 STANDARD = ("old", "rollout")
-_TOGETHER = 16  # passes of a batch: more are no faster
 LATE_S = 10.0  # seconds after the deadline at which a pass may end
 # Scores of other weights, and those of a scorer: no engines of this step.
 _NO_ENGINES = {"current", "ref", "teacher", "base", "rescored"}
+
+
+_Cell: TypeAlias = tuple[tuple[object, ...], int, bool, "int | None"]
+"""Hypotheses that hold together, a sample, whether in low precision, its limit."""
 
 
 class StoppedError(Exception):
@@ -82,13 +83,12 @@ class Scorer:
     unscored: dict[int, str] = field(default_factory=dict)
     samples: Samples = field(init=False)
     chains: ChainBatch = field(init=False)
-    _scores: dict[tuple[object, ...], Array | None] = field(default_factory=dict)
+    _scores: dict[_Cell, Array | None] = field(default_factory=dict)
     _answers: dict[tuple[object, ...], Array] = field(default_factory=dict)
     _readouts: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     _requests: dict[tuple[object, ...], Sequence[Request] | None] = field(
         default_factory=dict
     )
-    _plain: set[tuple[int, bool]] = field(default_factory=set)
     _spread: dict[int, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,18 +101,13 @@ class Scorer:
     @property
     def seconds_per_token(self) -> float:
         """The speed of the plain passes so far."""
-        known = [self.samples[sample] for sample, _ in self._plain]
-        read = sum(len(trajectory.ids) for trajectory in known)
+        plain = [sample for chain, sample, *_ in self._scores if not chain]
+        read = sum(len(self.samples[sample].ids) for sample in plain)
         return self.seconds.get("base", 0.0) / max(read, 1)
 
     def about(self, batch: Batch) -> Scorer:
         """Return a scorer of the same ids with other columns that knows as much."""
-        scorer = copy(self)
-        scorer.chains = split_chains(batch)
-        scorer.batch = scorer.chains.batch
-        for known in ("engines", "diagnosis", "reference"):
-            scorer.__dict__.pop(known, None)
-        return scorer
+        return replace(self, batch=batch)
 
     @cached_property
     def engines(self) -> tuple[str, ...]:
@@ -173,7 +168,7 @@ class Scorer:
     def scored_samples(self) -> list[int]:
         """The samples whose plain inputs were scored."""
         return sorted(
-            sample for sample, low_precision in self._plain if not low_precision
+            sample for chain, sample, is_low, _ in self._scores if not (chain or is_low)
         )
 
     @property
@@ -188,12 +183,15 @@ class Scorer:
 
         None where one of them cannot be applied to this sample.
         """
-        key = (*map(_key, chain), sample, low_precision, self._limit(chain, sample))
+        key = (
+            tuple(map(_key, chain)),
+            sample,
+            low_precision,
+            self._limit(chain, sample),
+        )
         if key not in self._scores:
             begin = time.perf_counter()
             self._scores[key] = self._score(chain, sample, low_precision=low_precision)
-            if not chain:
-                self._plain.add((sample, low_precision))
             name = " + ".join(hypothesis.name for hypothesis in chain) or "base"
             spent = time.perf_counter() - begin
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
@@ -270,7 +268,6 @@ class Scorer:
         *,
         low_precision: bool,
     ) -> list[Readout]:
-        """Return the readouts of passes; those of plain inputs are kept."""
         passes = tuple((each.name, each.weights) for each in chain if not each.is_free)
         key = (passes, sample, low_precision, self._limit(chain, sample))
         if key in self._readouts:
@@ -387,31 +384,6 @@ class Scorer:
             )
         return np.concatenate(parts)
 
-    def read_ahead(self, hypotheses: Sequence[Hypothesis], sample: int) -> None:
-        """Score hypotheses about positions in batches of passes.
-
-        A StoppedError if the first batch shows that no time is left for all.
-        """
-        limit = self.limits.get(sample)
-        for begin in range(0, len(hypotheses), _TOGETHER):
-            now = time.perf_counter()
-            some = hypotheses[begin : begin + _TOGETHER]
-            listed = [self.requests((hypothesis,), sample) or () for hypothesis in some]
-            requests = [request for each in listed for request in each]
-            if len(requests) < len(some) or not _are_alike(requests):
-                return
-            self.go_on(sum(len(request.ids) for request in requests))
-            readouts = self.engine.read_places(requests, self.samples)  # type: ignore[attr-defined]
-            trajectory = self.samples[sample]
-            for each, request, readout in zip(some, requests, readouts, strict=True):
-                scores = collect_scores(trajectory, [request], [readout.log_probs()])
-                self._scores[_key(each), sample, False, limit] = scores
-            spent = time.perf_counter() - now
-            self.spent += spent
-            self.num_read += sum(len(request.ids) for request in requests)
-            if not begin and now + spent * len(hypotheses) / len(some) > self.deadline:
-                raise StoppedError
-
     def is_inside(self, sample: int) -> Array:
         """Return which targets of a sample are before its limit."""
         trajectory = self.samples[sample]
@@ -460,17 +432,6 @@ class Scorer:
             targets = trajectory.targets[self.is_inside(sample)]
             parts.append(trajectory.ids.numpy()[targets])
         return np.concatenate(parts)
-
-
-def _are_alike(requests: Sequence[Request]) -> bool:
-    first = requests[0]
-    return all(
-        request.places is not None
-        and torch.equal(request.ids, first.ids)
-        and torch.equal(request.is_scored, first.is_scored)
-        and request.pictures == first.pictures
-        for request in requests
-    )
 
 
 _USUAL_NOISE = 0.01  # nats of logits

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import product
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -15,21 +14,18 @@ from tqdm.auto import tqdm
 from rounddiag._typing import Array
 from rounddiag.errors import RounddiagError
 from rounddiag.proof.engines.client import ServerError
-from rounddiag.proof.fitting import Compute, fit_family, shortlist
-from rounddiag.proof.hypotheses.hypothesis import Family, Hypothesis
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.judge import LEAST_TOKENS, noise_floor
 from rounddiag.proof.proof import NOTHING_CHANGED
 from rounddiag.proof.scorer import StoppedError
 from rounddiag.proof.scores import MATTERS, ScoreTable
-from rounddiag.proof.search import Search, is_exact
+from rounddiag.proof.search import Search
 from rounddiag.proof.verdict import EngineResult
 from rounddiag.wording import printable
 
 FIRST, SECOND = 2, 5  # samples
-MANY = 8 * LEAST_TOKENS  # tokens that are far off: enough to tell numbers apart
 MOST_FAILURES = 3  # of a server, one after the other
 FURTHER = "further samples"
-_Fitted = TypeVar("_Fitted")
 
 
 class Cost(IntEnum):
@@ -55,7 +51,7 @@ class Screening:
 
     Attributes
     ----------
-    known: All hypotheses that can be tried; numbers that were fitted are added.
+    known: All hypotheses that can be tried.
     likely: The causes of the findings, in their order.
     not_tested: What could not be tried, and why.
     scored: The log-probs of those that were.
@@ -68,7 +64,6 @@ class Screening:
     known: list[Hypothesis]
     order: Sequence[int]
     bar: Any
-    numbered: Sequence[Family]
     likely: Mapping[str, int] = field(default_factory=dict)
     not_tested: dict[str, str] = field(default_factory=dict)
     scored: dict[Hypothesis, Array] = field(default_factory=dict)
@@ -86,7 +81,7 @@ class Screening:
 
         At the speed of the plain passes; further samples come on top.
         """
-        self.limits = self._limits(self.first, 2 * LEAST_TOKENS)
+        self.limits = self._limits(2 * LEAST_TOKENS)
         self.scorer.limits = self.limits
         self.known.sort(
             key=lambda hypothesis: (
@@ -125,9 +120,7 @@ class Screening:
     def _list_groups(self) -> Iterator[tuple[Cost, Sequence[Hypothesis]]]:
         """Yield hypotheses, and of which cost all were tried then.
 
-        Those of the candidates of the findings come first, then the cheap ones. Whole
-        numbers are fitted where no pass reproduces an engine; at the end the further
-        ones.
+        Those of the candidates of the findings come first, then the cheap ones.
         """
         likely: list[Hypothesis] = []
         cheap: list[Hypothesis] = []
@@ -141,9 +134,7 @@ class Screening:
                 dear.append(hypothesis)
         yield Cost.FREE, likely
         yield Cost.PASS, cheap
-        yield Cost.FREE, self._fit_numbers()
         yield Cost.DEAR, dear
-        yield Cost.FREE, self._fit_numbers(further=True)
 
     def judge(self) -> list[EngineResult]:
         """Return what was found of what was scored."""
@@ -200,96 +191,29 @@ class Screening:
         )
         return None if is_still else scores
 
-    def _limits(
-        self, samples: Sequence[int], number: int, *, by_round: bool = True
-    ) -> dict[int, int]:
-        """Return where samples may end: so many tokens before it are far off.
-
-        By default after the round of the last of them.
-        """
-        table = self.scorer.table(samples)
+    def _limits(self, number: int) -> dict[int, int]:
+        """Return where samples may end: after the round of so many tokens far off."""
+        table = self.scorer.table(self.first)
         far = np.zeros(len(table), dtype=bool)
         for engine in table.engines:
             far |= _is_far(table, engine)
         limits = {}
-        for sample in samples:
+        for sample in self.first:
             trajectory, mine = self.scorer.samples[sample], table.sample == sample
             at = np.flatnonzero(far[mine])[:number]
             if len(at) == number:
                 last = int(trajectory.targets[at[-1]])
-                limits[sample] = last + 1
-                if by_round:
-                    limits[sample] = next(
-                        stop for _, stop in trajectory.rounds if stop > last
-                    )
+                stops = (stop for _, stop in trajectory.rounds)
+                limits[sample] = next(stop for stop in stops if stop > last)
         return limits
-
-    def _fit_numbers(self, *, further: bool = False) -> list[Hypothesis]:
-        """Fit whole numbers to engines that nothing reproduces, on one sample.
-
-        The `further` ones of a family are tried on few of its tokens before.
-        """
-        fitted = {}
-        results = self.search.judge_base(self.first)
-        odd = [result.engine for result in results if not is_exact(result.base)]
-        for engine, family in product(odd, self.numbered):
-            if self.scorer.lacks(family.at(1)) or (further and not family.further):
-                continue
-            name, each = family.name, family
-            try:
-                if further:
-                    name += f" above {family.grid[-1]}"
-                    each = self._fit(shortlist, family, engine, LEAST_TOKENS)
-                hypothesis = self._fit(fit_family, each, engine, MANY)
-            except (RounddiagError, StoppedError) as error:
-                self.not_tested[name] = _reason(error)
-                continue
-            if hypothesis is not None:
-                fitted[hypothesis.name] = hypothesis
-        tried = {hypothesis.name for hypothesis in self.known}
-        new = [hypothesis for name, hypothesis in fitted.items() if name not in tried]
-        self.known += new
-        return new
-
-    def _fit(
-        self,
-        fit: Callable[[Family, ScoreTable, str, Compute], _Fitted],
-        family: Family,
-        engine: str,
-        number: int,
-    ) -> _Fitted:
-        """Fit to the first sample, cut where so many tokens before are far off.
-
-        Rounds without any of these count for nothing: the fault may not be in them.
-        """
-        few, limits = self.first[:1], self.scorer.limits
-        self.scorer.limits = {}
-        self.scorer.limits = self._limits(few, number, by_round=False)
-        table = self.scorer.table(few)
-        inside = np.isin(table.round, table.round[_is_far(table, engine)])
-        inside |= not inside.any()
-
-        def compute(hypotheses: Sequence[Hypothesis]) -> Array:
-            self.scorer.read_ahead(hypotheses, few[0])
-            scores = np.stack(
-                [self.scorer.column((hypothesis,), few) for hypothesis in hypotheses]
-            )
-            return np.where(np.isnan(scores), table.base, scores)[:, inside]
-
-        try:
-            return fit(family, table.take(inside), engine, compute)
-        finally:
-            self.scorer.limits = limits
 
 
 def _is_far(table: ScoreTable, engine: str) -> Array:
-    """Return which tokens unchanged inputs do not reproduce."""
     left = np.abs(table.residual(engine, table.base))
     return left > MATTERS * noise_floor(table, engine)
 
 
 def _is_found(results: Sequence[EngineResult], cost: Cost) -> bool:
-    """Return whether each engine is reproduced by what costs so much at most."""
     return all(
         result.is_decided and all(cost_of(each) <= cost for each, _ in result.chain)
         for result in results

@@ -127,8 +127,6 @@ class Search:
 
 
 class _Trial:
-    """Hypotheses about one engine on some samples."""
-
     def __init__(
         self,
         search: Search,

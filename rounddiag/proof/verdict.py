@@ -266,7 +266,6 @@ def _shorten(reasons: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_usual(why: str) -> int:
-    """Put what went wrong before what this engine or these samples cannot show."""
     return 2 if why in NOT_APPLICABLE else int(why.startswith("needs "))
 
 

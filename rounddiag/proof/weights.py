@@ -68,12 +68,14 @@ def adapter_hypotheses(
     (label, mine), *others = opened.items()
     scorer.engine = plain.adapted(mine)
     if isinstance(scorer.low_precision, LocalEngine):
-        scorer.low_precision = scorer.low_precision.adapted(mine)
+        low = scorer.low_precision
+        scorer.low_precision = low.adapted(
+            open_adapter(str(adapters[next(iter(adapters))]), low.model)
+        )
     changed: list[tuple[str, str, Adapter | None]] = [
         ("adapter_off", f"without the adapter {label}", None)
     ]
-    scale = next(iter(mine.updates.values())).scale
-    if scale != 1:
+    if (scale := mine.scale) != 1:
         says = f"the adapter {label} {1 / scale:.3g} times as strong"
         says += ": its lora_alpha / r was left out"
         changed.append(("adapter_unscaled", says, mine.times(1 / scale)))
@@ -156,8 +158,6 @@ def weights_by_sample(
 
 
 def _cached_prompt(weights: str, label: str) -> Hypothesis:
-    """Return the hypothesis that the prompt was read from a cache of other weights."""
-
     def edit(trajectory: Trajectory, _: Samples) -> Request | None:
         cached = trajectory.start - 1  # the last token of a prompt is always computed
         if cached < 1:

@@ -191,7 +191,6 @@ def find_jump(values: Array, alpha: float, at: int | None = None) -> list[Change
 
 @lru_cache(maxsize=_FEW_STEPS)
 def _simulate_sizes(num: int) -> Array:
-    """Return root mean squares of so many draws of Student's t."""
     draws = np.random.default_rng(0).standard_t(_FREEDOM, size=(_NUM_DRAWS, num))
     return np.sqrt(np.square(draws).mean(axis=1))
 
@@ -230,7 +229,6 @@ def segment(values: Array, alpha: float, rho: float = 0.0) -> list[Change]:
 
 
 def _best_cut(values: Array) -> int:
-    """Return where two levels fit best."""
     centred = values - values.mean()
     left = np.arange(1, len(values))
     between = np.square(centred.cumsum()[:-1]) / (left * (len(values) - left))

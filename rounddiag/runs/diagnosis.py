@@ -256,7 +256,6 @@ def _find_weight_events(steps: pd.DataFrame) -> Iterator[Event]:
 
 
 def _find_arrival_events(steps: pd.DataFrame) -> Iterator[Event]:
-    """Yield the steps at which weights no longer arrive or change, or do so again."""
     known = steps[steps["weights"] != ""]
     rows = list(zip(known["step"].tolist(), known["weights"], strict=True))
     for (before, was), (after, now) in pairwise(rows):
@@ -287,7 +286,6 @@ def _find_fact_events(steps: pd.DataFrame) -> list[Event]:
 
 
 def _flat(facts: Any, prefix: str = "") -> dict[str, Any]:  # noqa: ANN401 any JSON
-    """Name nested facts by their path, without the outermost name."""
     if not isinstance(facts, dict):
         return {prefix: facts}
     flat: dict[str, Any] = {}

@@ -96,7 +96,6 @@ def _run_on_ray(
 
 
 def _result(task: Any) -> Any:  # noqa: ANN401 of Ray, and what the function returns
-    """Return the result of a task, or the error why it has none."""
     import ray
 
     try:

@@ -239,7 +239,6 @@ class RunFolder:
 
     @cached_property
     def _copies(self) -> Path:
-        """A folder for copies, which is removed with this object."""
         folder = tempfile.mkdtemp(prefix="rounddiag_")
         finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return Path(folder)
@@ -252,7 +251,6 @@ class RunFolder:
         return RunFolder, (path if self.is_local else self.address, *self._order)
 
     def _list(self) -> Sequence[RunFile]:
-        """List the files of steps, in the order of the numbers in their names."""
         if self._pattern:
             matching = [f for f in self._inside(recursive=True) if self._matches(f)]
             if matching:

@@ -234,7 +234,6 @@ def _decode(data: bytes | None) -> _Table:
 
 
 def _write(path: Path, tables: Mapping[str, bytes]) -> None:
-    """Write all tables: a digest, a line of their sizes, and each of them."""
     sizes = {name: len(data) for name, data in tables.items()}
     body = b"".join([json.dumps(sizes).encode(), b"\n", *tables.values()])
     with write_atomically(path, _INDEX) as partial:
@@ -242,7 +241,6 @@ def _write(path: Path, tables: Mapping[str, bytes]) -> None:
 
 
 def _read(path: Path) -> dict[str, bytes]:
-    """Return all tables by name; none if the file is not as this code wrote it."""
     try:
         data = path.read_bytes() if path.is_file() else b""
     except OSError:
@@ -260,7 +258,6 @@ def _read(path: Path) -> dict[str, bytes]:
 
 
 def _digest(body: bytes) -> bytes:
-    """Return what the index begins with: a digest of its content and of our code."""
     return hashlib.sha256(_code_digest() + body).digest()
 
 

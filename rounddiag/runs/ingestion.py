@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -29,12 +29,9 @@ from rounddiag.runs.step_tables import load_step
 from rounddiag.vision import EncodedScreenshot, Screenshot, StoredScreenshot
 from rounddiag.wording import pluralize
 
-_Source = tuple[RunFolder, StepFiles]
-
-
 ImageOption: TypeAlias = Literal["thumbnails", "none", "full"]
-_IMAGES = ("thumbnails", "none", "full")
-_KEY = "ingested"  # in `meta`: the files that a step file was made from
+_Source: TypeAlias = tuple[RunFolder, StepFiles]
+_KEY = "ingested"  # in `meta`: the files that a step file was made from, and how
 _INGESTED = FileKind("a step file of `ingest`", lambda stream: has_entry(stream, _KEY))
 
 
@@ -115,7 +112,9 @@ def ingest(
     (1584,)
     """
     check_engine(engine)
-    require_one_of(images, _IMAGES, key="images", advice="Leave it out for thumbnails.")
+    known_images = ("thumbnails", "none", "full")
+    advice = "Leave it out for thumbnails."
+    require_one_of(images, known_images, key="images", advice=advice)
     target = absolute_folder(out)
     make_capture_folder(target)
     remove_stale_files(target)
@@ -125,12 +124,9 @@ def ingest(
         for folder in map(RunFolder, several)
         for files in folder.steps()
     ]
+    # What json cannot write is written as text: at worst it is converted again.
+    how = (images, json.dumps(options, sort_keys=True, default=str))
     known = _known_files(target)
-    how = {"images": images, "options": _describe_options(options)}
-    wanted = [(files.stamp, *how.values()) for _, files in sources]
-    todo = [
-        source for source, key in zip(sources, wanted, strict=True) if key not in known
-    ]
     convert = partial(
         _convert,
         out=target,
@@ -141,19 +137,25 @@ def ingest(
     )
     written: dict[int, list[_Source]] = {}
     failed: dict[str, str] = {}
-    for (folder, files), result in map_items(
+    for source, result in map_items(
         convert,
-        todo,
+        [source for source in sources if (source[1].stamp, *how) not in known],
         engine=engine,
         num_bytes=lambda source: source[1].num_bytes,
         label="ingest",
     ):
         if isinstance(result, Exception):
-            failed[_name(folder, files)] = str(result) or type(result).__name__
-        else:
-            written.setdefault(result, []).append((folder, files))
+            failed[_name(source)] = str(result) or type(result).__name__
+            continue
+        written.setdefault(result, []).append(source)
     for step, of_step in written.items():
-        failed.update(_find_overwritten(target, step, of_step))
+        if len(of_step) > 1:
+            # Workers found no file of the step, and each replaced the others as a
+            # whole: object storage has no lock.
+            owner = _owner(target, step)
+            lost = [each for each in of_step if each[1].stamp != owner]
+            failed |= {_name(each): str(_shared_step(step, owner)) for each in lost}
+    wanted = [(files.stamp, *how) for _, files in sources]
     return Ingestion(
         folder=target,
         written=tuple(sorted(written)),
@@ -162,101 +164,63 @@ def ingest(
     )
 
 
-def _name(folder: RunFolder, files: StepFiles) -> str:
+def _name(source: _Source) -> str:
+    folder, files = source
     first = files.files[0].path if folder.is_local else files.files[0].name
     more = len(files.files) - 1
     return first + (f" and {pluralize(more, 'file')} of other ranks" if more else "")
 
 
-def _describe_options(options: Mapping[str, Any]) -> str:
-    """Return options of `load` as a text that is the same in every process."""
-
-    def describe(value: object) -> str:
-        if isinstance(value, os.PathLike):
-            return str(os.fspath(value))
-        kind = value if callable(value) else type(value)
-        return f"{kind.__module__}.{getattr(kind, '__qualname__', '')}"
-
-    return json.dumps(dict(sorted(options.items())), default=describe)
-
-
 def _known_files(out: str) -> dict[tuple[str, ...], int]:
-    """Return which files, converted how, the step files in a folder are made from.
-
-    The values are their steps.
-    """
     try:
         folder = RunFolder(out)
         steps = folder.steps()
     except LoadError:
         return {}
-    known = {}
-    for files in steps:
-        for file in files.files:
-            made_from = _made_from(folder, file.path)
-            if made_from is not None:
-                known[made_from] = files.step
-    return known
+    files = [(file.path, step.step) for step in steps for file in step.files]
+    return {made: step for path, step in files if (made := _made_from(folder, path))}
 
 
-def _made_from(folder: RunFolder, path: str) -> tuple[str, ...] | None:
+def _made_from(folder: RunFolder, path: str) -> tuple[str, ...]:
     try:
         schema = pq.read_schema(path, filesystem=folder.files)
         entry = Footer.from_metadata(schema.metadata).meta[_KEY]
         return tuple(str(entry[name]) for name in ("files", "images", "options"))
     except BROKEN:  # also a LoadError, which is a ValueError
-        return None
+        return ()
 
 
 def _convert(
     source: _Source,
     *,
     out: str,
-    how: Mapping[str, str],
-    stamps: frozenset[str],
-    reads: frozenset[str],
+    how: tuple[str, str],
+    stamps: Collection[str],
+    reads: Collection[str],
     options: Mapping[str, Any],
 ) -> int:
     folder, files = source
     batch = load_step(folder, files, **options)
     step = files.step if batch.step is None else batch.step
     owner = _owner(out, step)
-    if owner is not None and owner in stamps - {files.stamp}:
+    if owner != files.stamp and owner in stamps:
         raise _shared_step(step, owner)
     if (target := f"{RunFolder(out).root}/step_{step}.parquet") in reads:
         raise refusal(target, _INGESTED, "a file that is read")
-    entry = {"files": files.stamp, **how}
-    batch = replace(
-        batch,
-        images=_images(batch, how["images"]),
-        step=step,
-        meta={**batch.meta, _KEY: entry},
-    )
+    entry = dict(zip(("files", "images", "options"), (files.stamp, *how), strict=True))
+    meta = {**batch.meta, _KEY: entry}
+    batch = replace(batch, images=_images(batch, how[0]), step=step, meta=meta)
     save_in(out, f"step_{step}.parquet", batch, _INGESTED)
     for file in files.files:
         folder.forget(file)
     return step
 
 
-def _find_overwritten(
-    out: str, step: int, sources: Sequence[_Source]
-) -> Iterator[tuple[str, str]]:
-    """Yield the files of a step that others replaced, with an error.
-
-    Two workers can both find no file of the step, and write theirs. No lock is needed,
-    which object storage does not have: each file replaces the other as a whole.
-    """
-    owner = _owner(out, step) if len(sources) > 1 else None
-    for folder, files in sources:
-        if owner is not None and files.stamp != owner:
-            yield _name(folder, files), str(_shared_step(step, owner))
-
-
-def _owner(out: str, step: int) -> str | None:
-    """Return the stamp of the files that the file of a step was made from."""
+def _owner(out: str, step: int) -> str:
+    """Return the stamp of the files that the file of a step was made from, or ""."""
     folder = RunFolder(out)
     made_from = _made_from(folder, f"{folder.root}/step_{step}.parquet")
-    return None if made_from is None else made_from[0]
+    return made_from[0] if made_from else ""
 
 
 def _shared_step(step: int, owner: str) -> LoadError:
@@ -268,11 +232,11 @@ def _shared_step(step: int, owner: str) -> LoadError:
 
 
 def _images(batch: Batch, images: str) -> tuple[tuple[Screenshot, ...], ...] | None:
-    if images == "none" or batch.images is None:
-        return None
-    if images == "full":
+    if images == "full" or batch.images is None:
         return batch.images
-    small = [[_thumbnail(shot) for shot in shots] for shots in batch.images]
+    if images == "none":
+        return None
+    small = (map(_thumbnail, shots) for shots in batch.images)
     return tuple(tuple(filter(None, shots)) for shots in small)
 
 

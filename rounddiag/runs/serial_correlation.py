@@ -86,7 +86,6 @@ def _simulate_noise(length: int) -> tuple[Array, Array]:
 
 
 def _correlate(shocks: Array, rho: float) -> Array:
-    """Return AR(1) noise of each row of shocks."""
     # As scipy.signal.lfilter does, which takes a second to import.
     noise = shocks.T.copy()
     for step in range(1, len(noise)):
@@ -95,7 +94,6 @@ def _correlate(shocks: Array, rho: float) -> Array:
 
 
 def _residual_correlations(series: Array) -> Array:
-    """Return the correlation of neighbouring residuals of each row."""
     num, rows = series.shape[1], np.arange(len(series))
     values = series - series.mean(axis=1, keepdims=True)
     left = np.arange(_MIN_STEPS, num - _MIN_STEPS + 1)

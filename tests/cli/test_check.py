@@ -153,20 +153,6 @@ def test_what_cannot_be_measured_fails(
     assert capsys.readouterr().out.startswith("not_measurable: ")
 
 
-@pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_file_that_cannot_be_read_is_2(
-    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    notes = tmp_path / "notes.txt"
-    notes.write_text("not a batch\n")
-    for file in (notes, tmp_path / "missing.pkl"):
-        assert main(["check", str(file), *options]) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith(f"rounddiag: {file}: ")
-        assert err.count("\n") == 1
-
-
 def json_of(
     file: str, capsys: pytest.CaptureFixture[str], *options: str
 ) -> dict[str, Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rounddiag.cli.lab import prepare_notebook
-from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.errors import RounddiagError
 from tests.runs.step_folders import write_steps
 
 
@@ -37,7 +36,9 @@ def test_the_notebook_loads_the_file(batch: Path, tmp_path: Path) -> None:
     notebook = prepare_notebook(batch, tmp_path)
     assert notebook == tmp_path / "rounddiag_notebooks" / f"{batch.stem}.ipynb"
     assert read(notebook)["metadata"]["kernelspec"]["name"] == "python3"
-    assert f"rd.load({str(batch)!r})" in code_of(notebook)[0]
+    (source,) = code_of(notebook)
+    assert f"rd.load({str(batch)!r})" in source
+    assert compile(source, "cell", "exec") is not None
 
 
 @pytest.mark.slow
@@ -50,11 +51,6 @@ def test_the_notebooks_of_a_file_and_of_a_run_are_valid(
     for source in (batch, run):
         notebook = nbformat.read(prepare_notebook(source, tmp_path), as_version=4)
         nbformat.validate(notebook)
-
-
-def test_its_one_cell_compiles(batch: Path, tmp_path: Path) -> None:
-    (source,) = code_of(prepare_notebook(batch, tmp_path))
-    assert compile(source, "cell", "exec") is not None
 
 
 def test_the_notebook_of_a_run_opens_its_figure_verdicts_and_explorer(
@@ -187,22 +183,29 @@ def test_a_stranger_s_folder_is_loaded_as_one_step(tmp_path: Path) -> None:
     assert "rd.open_run(" in code_of(run)[0]
 
 
-def test_a_folder_without_step_files_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match=r"expected a folder of step files.*no file"):
-        prepare_notebook(tmp_path, tmp_path)
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("empty", {}, r"expected a folder of step files.*no file"),
+        ("theirs.ipynb", {"untrusted": True}, "found a notebook, whose cells run code"),
+        ("x.json", {"tokenizer": "none.json"}, "found no such file"),
+        (
+            "x.pkl",
+            {},
+            r"x\.pkl: expected a saved batch, a folder of step files or a notebook;"
+            r" found no such file\. Check the path\.$",
+        ),
+    ],
+)
+def test_what_gets_no_notebook(
+    tmp_path: Path, name: str, options: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for file in ("theirs.ipynb", "x.json"):
+        (tmp_path / file).write_text("{}")
+    with pytest.raises(RounddiagError, match=message):
+        prepare_notebook(tmp_path / name, tmp_path, **options)
     assert not (tmp_path / "rounddiag_notebooks").exists()
-
-
-def test_a_stranger_s_notebook_is_refused(tmp_path: Path) -> None:
-    notebook = tmp_path / "theirs.ipynb"
-    notebook.write_text("{}")
-    with pytest.raises(RounddiagError, match="found a notebook, whose cells run code"):
-        prepare_notebook(notebook, tmp_path, untrusted=True)
-
-
-def test_a_tokenizer_that_is_not_there_is_an_error(batch: Path, tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="found no such file"):
-        prepare_notebook(batch, tmp_path, tokenizer=str(tmp_path / "tokenizer.json"))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"metadata": null}', "\x00"])
@@ -221,12 +224,3 @@ def test_a_notebook_is_opened_as_it_is(tmp_path: Path) -> None:
     notebook.write_text("{}")
     assert prepare_notebook(notebook, tmp_path) == notebook
     assert [path.name for path in tmp_path.iterdir()] == ["mine.ipynb"]
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    message = (
-        f"{tmp_path / 'x.pkl'}: expected a saved batch, a folder of step files or a"
-        " notebook; found no such file. Check the path."
-    )
-    with pytest.raises(RounddiagError, match=f"^{re.escape(message)}$"):
-        prepare_notebook(tmp_path / "x.pkl", tmp_path)

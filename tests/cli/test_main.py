@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -102,23 +103,53 @@ def test_the_wheel_contains_the_file_of_each_demo() -> None:
         assert f'"/{name}",' in project
 
 
-def test_a_demo_that_does_not_exist_is_one_line(
+NO_FILE = "missing.pkl: expected a file, a folder or a glob;"
+NO_TOKENIZER = "tokenizer.json: expected a `tokenizer.json`"
+WINDOW = str(ROOT / "sample_data" / "image_window.parquet")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        *((f"{name} missing.pkl", 1, NO_FILE) for name in ("summary", "lab", "report")),
+        ("ingest -o new missing.pkl", 1, NO_FILE),
+        *((f"check missing.pkl{more}", 2, NO_FILE) for more in ("", " --json")),
+        ("summary notes.txt", 1, "notes.txt: "),
+        *((f"check notes.txt{more}", 2, "notes.txt: ") for more in ("", " --json")),
+        ("summary empty", 1, "empty: "),
+        *((f"watch missing{more}", 2, "missing: ") for more in ("", " --once")),
+        *(
+            (f"{name} saved.parquet --tokenizer tokenizer.json", code, NO_TOKENIZER)
+            for name, code in (("summary", 1), ("check", 2), ("report", 1), ("lab", 1))
+        ),
+        ("demo health", 1, "`name`: expected"),
+        ("recipe x", 1, "`recipe`: expected one of ['verl', "),
+        (
+            f"show {WINDOW} 'task-08/1 / r9'",
+            1,
+            "`address`: expected a round of task-08/1, up to 5",
+        ),
+    ],
+)
+def test_an_error_is_one_line_and_nothing_is_written(
+    words: str,
+    code: int,
+    message: str,
+    file_of_zeros: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["demo", "health"]) > 0
-    assert capsys.readouterr().err.endswith("found 'health'. Did you mean 'healthy'?\n")
-
-
-@pytest.mark.parametrize("command", ["summary", "check", "report", "lab"])
-def test_a_tokenizer_that_is_not_there_is_one_line(
-    command: str, file_of_zeros: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    missing = file_of_zeros.parent / "tokenizer.json"
-    assert main([command, str(file_of_zeros), "--tokenizer", str(missing)]) > 0
+    folder = file_of_zeros.parent
+    monkeypatch.chdir(folder)
+    (folder / "notes.txt").write_text("not a batch\nat all\n")
+    (folder / "empty").mkdir()
+    before = sorted(folder.rglob("*"))
+    assert main(shlex.split(words)) == code
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"rounddiag: {missing}: expected a `tokenizer.json`")
+    assert err.replace(f"{folder}/", "").startswith(f"rounddiag: {message}")
     assert err.count("\n") == 1
+    assert sorted(folder.rglob("*")) == before
 
 
 def test_a_bare_call_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,29 +189,6 @@ def test_a_wrong_path_or_file_imports_nothing_heavy(file: str, wrong: str) -> No
         0,
         f"rounddiag: {file}: expected {wrong}\n",
     )
-
-
-@pytest.mark.parametrize("command", ["summary", "lab", "ingest -o new"])
-def test_a_missing_file_is_one_line(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    missing = tmp_path / "missing.pkl"
-    assert main([*command.split(), str(missing)]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"rounddiag: {missing}: expected a file, a folder or a glob;")
-    assert err.count("\n") == 1
-
-
-def test_a_file_of_another_kind_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "notes.txt"
-    file.write_text("not a batch\nat all\n")
-    assert main(["summary", str(file)]) == 1
-    err = capsys.readouterr().err
-    assert err.startswith(f"rounddiag: {file}: ")
-    assert err.count("\n") == 1
 
 
 @pytest.mark.slow

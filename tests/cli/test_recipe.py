@@ -29,14 +29,6 @@ def test_a_recipe_is_printed_with_its_place(capsys: pytest.CaptureFixture[str]) 
     )
 
 
-def test_an_unknown_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recipe", "x"]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("rounddiag: `recipe`: expected one of ['verl', ")
-    assert err.count("\n") == 1
-
-
 def test_every_recipe_has_lines_or_says_what_to_save() -> None:
     without = [name for name, text in read_recipes().items() if "```py" not in text]
     assert without == ["open-instruct", "agent", "one-engine"]

@@ -60,15 +60,3 @@ def test_samples_are_named_or_drawn(
     assert main(["report", str(saved)]) == 0
     assert asked == [["0", "x"], 7, ["12"], 4]
     assert capsys.readouterr().err == ""
-
-
-def test_a_missing_file_is_one_line_and_writes_nothing(
-    saved: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    missing = saved.with_name("missing.pkl")
-    assert main(["report", str(missing)]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"rounddiag: {missing}: ")
-    assert err.count("\n") == 1
-    assert list(Path().iterdir()) == []

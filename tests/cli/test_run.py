@@ -49,11 +49,6 @@ def test_a_folder_of_one_step_is_still_a_batch(tmp_path: Path, capsys: Capture) 
     assert "\n3 samples, 5 rounds, 8 generated tokens\n" in capsys.readouterr().out
 
 
-def test_an_empty_folder_is_one_line(tmp_path: Path, capsys: Capture) -> None:
-    assert main(["summary", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 def write_broken(folder: Path, *steps: int) -> None:
     for step in steps:
         (folder / f"step_{step}.parquet").write_bytes(b"PAR1")

@@ -112,15 +112,3 @@ def test_of_a_run_the_step_is_that_of_the_address(
     first = found(capsys, folder, "step 230 / sample 0 / r0")["address"]
     assert first.startswith("step 230 / ")
     assert found(capsys, folder, "0 / r0")["address"].startswith("step 240 / ")
-
-
-def test_a_place_that_is_not_there_is_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["show", WINDOW, "task-08/1 / r9"]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(
-        "rounddiag: `address`: expected a round of task-08/1, up to 5"
-    )
-    assert err.count("\n") == 1

@@ -86,33 +86,6 @@ def test_a_job_of_trajectories_is_one_batch(
     assert page.stat().st_size > 1_000_000
 
 
-def test_the_level_of_too_few_samples_has_no_interval() -> None:
-    text = describe(two_rounds([-1.0, -2.0, 0.0, 0.25]))
-    assert " nat (too few samples for an interval; " in text
-    assert "nan" not in text
-
-
-def test_facts_of_the_run_are_among_the_sources() -> None:
-    facts = {"rollout_engine": "vllm", "parallel": {"rollout_tensor": 2, "nodes": 1}}
-    text = describe(two_rounds([0.0, 0.0, 0.0, 0.0], facts=facts))
-    assert (
-        "\nfacts of the run: rollout_engine vllm,"
-        " parallel (rollout_tensor 2, nodes 1)\n" in text
-    )
-
-
-def test_tokens_that_are_not_finite_are_counted() -> None:
-    text = describe(two_rounds([NAN, -2.0, 0.0, INF]))
-    assert "worst round: 0, mean |diff| 1 nat (" in text
-    assert "\ntokens left out because diff is not finite: 2\n\n" in text
-
-
-def test_no_round_is_worst_where_none_has_a_finite_diff() -> None:
-    text = describe(two_rounds([NAN, NAN, 0.0, INF]))
-    worst = "worst round: none; no generated token has a finite diff"
-    assert f"\n\n{worst}\n\nmask: " in text
-
-
 def test_missing_sources_are_not_recorded() -> None:
     parts = paragraphs(two_rounds([0.0, 0.0, 0.0, 0.0], rounds="unknown"))
     assert parts[3].splitlines() == [
@@ -144,6 +117,7 @@ def test_rounds_of_few_samples_are_marked_and_without_a_finding_none_is_worst() 
     assert second.split()[:3] == ["1*", "4", "4"]
     assert mark == "* reached by fewer than 5 samples"
     assert overall.startswith("all tokens of the file: ")
+    assert "*" not in paragraphs(rounds_reached(10, 10))[1]
 
 
 def test_samples_of_one_group_count_as_one() -> None:
@@ -155,32 +129,58 @@ def test_samples_of_one_group_count_as_one() -> None:
     )
 
 
-def test_no_round_is_marked_where_many_samples_reach_all() -> None:
-    _, table, *_ = paragraphs(rounds_reached(10, 10))
-    assert "*" not in table
+FACTS = {"rollout_engine": "vllm", "parallel": {"rollout_tensor": 2, "nodes": 1}}
+SOUND = [0.0, 0.0, 0.0, 0.0]
 
 
-def test_the_overall_mismatch_has_its_sign_and_the_share_of_large_diffs() -> None:
-    assert "\nall tokens of the file: mean diff +1 nat, |diff| > 1 in 50 %\n" in (
-        describe(rounds_reached(10, 10))
-    )
-
-
-def test_groups_make_the_intervals() -> None:
-    batch = Batch.from_padded(
-        response_ids=torch.ones(1, 1, dtype=torch.int64),
-        response_mask=torch.ones(1, 1),
-        rollout_log_probs=torch.zeros(1, 1),
-        old_log_probs=torch.zeros(1, 1),
-        group_ids=["a"],
-    )
-    assert "95 % intervals by group" in describe(batch)
-
-
-@pytest.mark.parametrize("hostile", ["\x1b]0;title\x07", "a\nforged: line"])
-def test_text_of_a_file_cannot_command_the_terminal(hostile: str) -> None:
-    text = describe(two_rounds([0.0, 0.0, 0.0, 0.0], mask_source=hostile))
-    assert f"\nmask: {repr(hostile)[1:-1]}\n" in text
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        (
+            two_rounds([-1.0, -2.0, 0.0, 0.25]),
+            " nat (too few samples for an interval; ",
+        ),
+        (
+            two_rounds(SOUND, facts=FACTS),
+            "\nfacts of the run: rollout_engine vllm,"
+            " parallel (rollout_tensor 2, nodes 1)\n",
+        ),
+        (
+            two_rounds([NAN, -2.0, 0.0, INF]),
+            "worst round: 0, mean |diff| 1 nat (",
+        ),
+        (
+            two_rounds([NAN, -2.0, 0.0, INF]),
+            "\ntokens left out because diff is not finite: 2\n\n",
+        ),
+        (
+            two_rounds([NAN, NAN, 0.0, INF]),
+            "\n\nworst round: none; no generated token has a finite diff\n\nmask: ",
+        ),
+        (
+            rounds_reached(10, 10),
+            "\nall tokens of the file: mean diff +1 nat, |diff| > 1 in 50 %\n",
+        ),
+        (rounds_reached(10, 10, group_ids=["a"] * 10), "95 % intervals by group"),
+        # Text of a file cannot command the terminal.
+        (
+            two_rounds(SOUND, mask_source="\x1b]0;title\x07"),
+            "\nmask: \\x1b]0;title\\x07\n",
+        ),
+        (
+            two_rounds(SOUND, mask_source="a\nforged: line"),
+            "\nmask: a\\nforged: line\n",
+        ),
+        (
+            rounds_reached(2, 2).where([False, False]),
+            "not_measurable: The batch has no generated token.",
+        ),
+    ],
+)
+def test_what_the_summary_says(batch: Batch, text: str) -> None:
+    said = describe(batch)
+    assert text in said
+    assert " nan " not in said
 
 
 def test_failed_checks_come_before_the_counts_and_those_not_testable_last() -> None:
@@ -237,18 +237,6 @@ def test_a_value_of_a_column_cannot_command_the_terminal() -> None:
     assert "place     not known  " in text
     assert "rank \\x1b[1m, in 8 of 32 samples" in text
     assert "\x1b" not in text
-
-
-def test_a_batch_without_tokens_says_that_nothing_can_be_measured() -> None:
-    zeros = torch.zeros(1, 2)
-    batch = Batch.from_padded(
-        response_ids=torch.ones(1, 2, dtype=torch.int64),
-        response_mask=zeros,
-        rollout_log_probs=zeros,
-        old_log_probs=zeros,
-    )
-    first = describe(batch).split("\n\n")[0]
-    assert first.startswith("not_measurable: The batch has no generated token. ")
 
 
 def test_the_file_that_was_read_is_named_before_the_sources(tmp_path: Path) -> None:

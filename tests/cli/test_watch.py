@@ -161,11 +161,3 @@ def test_a_folder_that_is_away_is_waited_for(
         ["30", "broken"],
     ]
     assert looks == [False, False, False]
-
-
-def test_a_folder_that_is_not_there_is_an_error(
-    tmp_path: Path, capsys: Capture
-) -> None:
-    assert main(["watch", str(tmp_path / "none"), "--once"]) == 2
-    assert main(["watch", str(tmp_path / "none")]) == 2
-    assert capsys.readouterr().err.count("\n") == 2

@@ -32,7 +32,6 @@ from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.experiment import prove_with
 from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.hypotheses.processor import Processor
 from rounddiag.proof.hypotheses.sampling import (
     FrequencyPenalty,
@@ -79,20 +78,6 @@ SIZES: dict[str, tuple[str, Sequence[Processor]]] = {
         "logit_processor",
         [FrequencyPenalty(v) for v in (0.8, 0.3, 0.1)],
     ),
-}
-NUMBERS = {
-    "first_prompt_tokens_removed": (3, 25),
-    "prompt_cut_to": (6, 12),
-    "position_gap": (1, 137),
-    "position_gap_at_observations": (1, 90),
-    "observation_masked": (1, 2),
-    "image_removed": (2, 3),
-    "image_blank": (2, 3),
-    "images_exchanged": (1, 2),
-    "blurred_by": (2, 4),
-    "resolution_divided_by": (2, 4),
-    "percent_of_the_pixels": (50, 200),
-    "at_most_pixels": (262_144, 802_816),
 }
 OF_SAMPLER = {"truncated_sampling", "logit_processor", "temperature"}
 
@@ -215,8 +200,7 @@ def injected(
     """Yield each hypothesis on either side, in three parts or sizes."""
     level = mismatch(both(scorer.batch, sound))
     jobs: list[tuple[Hypothesis, str, str, str]] = []
-    fitted = [one.at(n) for one in NUMBERED for n in NUMBERS[one.name]]
-    named = (*all_registered(), *fitted, *older)
+    named = (*all_registered(), *older)
     known = [one for one in named if not scorer.lacks(one)]
     for number, one in enumerate(known):
         jobs += [(one, side, "gross", "gross") for side in SIDES]

@@ -161,7 +161,7 @@ class ModelServer(FakeServer):
         read, pixels = self._read(ids, urls)
         scores = settings.get("prompt_logprobs") is not None
         salt = None if scores or not self.has_cache else body.get("cache_salt", "")
-        with self.adapter.on(self.engine.model) if self.adapter else nullcontext():
+        with self.adapter.on() if self.adapter else nullcontext():
             logits, cache, position, cached = self._prefill(read, pixels, salt)
             usage = {"prompt_tokens_details": {"cached_tokens": cached}}
             answer: dict[str, Any] = {"prompt_token_ids": read, "usage": usage}

@@ -31,7 +31,6 @@ from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.experiment import prove_with
 from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.hypotheses.sampling import FITTED
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.weights import adapter_hypotheses, kept_rounds, weight_hypotheses
@@ -46,9 +45,8 @@ PLANTED: Mapping[str, tuple[str, ...]] = {
         *("last_2_images gross", "zero_features half"),
     ),
     "images resized": (
-        *("percent_of_the_pixels=50 gross", "percent_of_the_pixels=67 half"),
-        *("percent_of_the_pixels=300 gross", "percent_of_the_pixels=200 half"),
-        "resolution_divided_by=8 gross",
+        *("percent_of_the_pixels_50 gross", "percent_of_the_pixels_67 half"),
+        *("percent_of_the_pixels_300 gross", "percent_of_the_pixels_200 half"),
     ),
     "stale encoder cache": (
         *("image_before gross", "previous_rows_images gross", "image_before half"),
@@ -57,7 +55,6 @@ PLANTED: Mapping[str, tuple[str, ...]] = {
     "template rendered again": (
         *("newline_after_rounds_removed gross", "newline_after_rounds_removed half"),
         *("first_message_removed gross", "first_message_removed half"),
-        "first_prompt_tokens_removed=3 gross",
     ),
     "processed log-probs": (
         *("temperature=0.7 gross", "temperature=1.3 gross", "temperature=0.8 half"),
@@ -80,7 +77,14 @@ def save_adapter(model: Any, folder: Path, seed: int) -> str:
                 tensors[f"base_model.model.{name}.lora_{side}.weight"] = draw
     folder.mkdir()
     save_file(tensors, folder / "adapter_model.safetensors")
-    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 2, "bias": "none"}
+    layers = sorted({name.rpartition("lora_")[0][:-1] for name in tensors})
+    config = {
+        "peft_type": "LORA",
+        "r": 4,
+        "lora_alpha": 2,
+        "bias": "none",
+        "target_modules": [name.removeprefix("base_model.model.") for name in layers],
+    }
     (folder / "adapter_config.json").write_text(json.dumps(config))
     return str(folder)
 
@@ -109,7 +113,7 @@ def find(name: str, others: list[Hypothesis]) -> Hypothesis:
     """Return a hypothesis by its name, or that of its family and its number."""
     family, _, number = name.partition("=")
     if number:
-        families = {one.name: one for one in (*NUMBERED, *FITTED)}
+        families = {one.name: one for one in FITTED}
         return families[family].at(float(number))
     kept = kept_rounds([(one, "before round 2") for one in others])
     every = (*all_registered(), *others, *kept)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,13 @@ from safetensors.torch import save_file
 
 import rounddiag as rd
 from rounddiag.batch import Batch
-from rounddiag.errors import BatchError, LoadError
+from rounddiag.errors import BatchError, LoadError, RounddiagError
+from rounddiag.proof.engines.adapters import open_adapter
 from tests.proof import test_local
 from tests.proof.test_local import log_probs, make_batch
+from tests.proof.test_prove import say
 
+pytest.importorskip("peft", reason="peft is the extra `lora`")
 folder = test_local.folder  # the same fixture
 LAYERS = [
     f"model.layers.{layer}.{name}"
@@ -47,7 +50,13 @@ def adapter(folder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         tensors[f"{key}.lora_B.weight"] = 0.3 * torch.randn(out, RANK)
     path = tmp_path_factory.mktemp("adapter")
     save_file(tensors, path / "adapter_model.safetensors")
-    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, "bias": "none"}
+    config = {
+        "peft_type": "LORA",
+        "r": RANK,
+        "lora_alpha": ALPHA,
+        "bias": "none",
+        "target_modules": ["q_proj", "down_proj"],
+    }
     (path / "adapter_config.json").write_text(json.dumps(config))
     return path
 
@@ -99,52 +108,63 @@ def test_an_adapter_off_or_scaled_is_proved(
     proof = rd.prove(
         batch, folder, hypotheses=["lora_mismatch"], adapters={"step_7": str(adapter)}
     )
-    assert (proof.verdict, proof.side, proof.cause) == (
-        "proved",
-        "rollout",
-        "lora_mismatch",
-    )
+    assert say(proof) == ("proved", "rollout", "lora_mismatch")
     assert proof.conclusions[0].says == (says,)
     assert proof.base["old"].residual < 1e-3
     assert proof.not_tested["older weights"] == "no checkpoints given"
 
 
-def test_what_is_no_lora_of_linear_layers_is_an_error(
-    folder: str, adapter: Path, tmp_path: Path
-) -> None:
-    batch = make_batch(folder)
-    with pytest.raises(LoadError, match=r"adapter_config\.json"):
-        rd.prove(batch, folder, adapters={"a": str(tmp_path)})
-    config = json.loads((adapter / "adapter_config.json").read_text())
-    (tmp_path / "adapter_config.json").write_text(
-        json.dumps({**config, "use_dora": True})
-    )
-    save_file(
-        {"base_model.model.model.embed_tokens.lora_embedding_A": torch.zeros(4, 64)},
-        tmp_path / "adapter_model.safetensors",
-    )
-    with pytest.raises(LoadError, match="use_dora=False"):
-        rd.prove(batch, folder, adapters={"a": str(tmp_path)})
-    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
-    with pytest.raises(LoadError, match="lora_embedding_A"):
-        rd.prove(batch, folder, adapters={"a": str(tmp_path)})
-    with pytest.raises(BatchError, match="a model in this process"):
-        rd.prove(batch, lambda ids, _: [0.0] * len(ids), adapters={"a": "b"})
-
-
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("change", "tensors", "found"),
     [
-        ("[" * 100_000, "nested in more than 100 levels"),
-        ("[1]", "it is a list, not an object"),
-        ('{"lora_alpha": "x"}', "`lora_alpha` is a text"),
-        ('{"alpha_pattern": {"q": "x"}}', "numbers in `alpha_pattern`; found 'x'"),
+        ({"peft_type": "LOHA"}, None, "'bias'"),
+        ({"bias": "all"}, None, "bias=all"),
+        ("[" * 100_000, None, "RecursionError"),
+        ("[1]", None, "TypeError"),
+        ({"lora_alpha": "x"}, None, "TypeError"),
+        ({"target_modules": ["of_another_model"]}, {"a.lora_A.weight": (4, 9)}, "a"),
+        ({}, {f"{LAYERS[0]}.lora_A.weight": (4, 9)}, "size mismatch"),
+        ({}, {"b.weight": (2, 2)}, "such as 'b.weight'"),
+        ({}, {f"{LAYERS[0]}.lora_A.weight": (4, 32)}, "such as '.*lora_B"),
+        ({}, b"no tensors", "SafetensorError"),
+        (None, None, "adapter_config.json"),
     ],
 )
-def test_an_odd_configuration_of_an_adapter(
-    folder: str, adapter: Path, tmp_path: Path, text: str, found: str
+def test_what_does_not_fit_the_model_is_an_error_and_leaves_it_as_it_was(
+    folder: str, adapter: Path, tmp_path: Path, change: Any, tensors: Any, found: str
 ) -> None:
-    shutil.copytree(adapter, tmp_path / "adapter")
-    (tmp_path / "adapter" / "adapter_config.json").write_text(text)
-    with pytest.raises(LoadError, match=re.escape(found)):
-        rd.prove(make_batch(folder), folder, adapters={"a": str(tmp_path / "adapter")})
+    odd = tmp_path / "odd"
+    shutil.copytree(adapter, odd)
+    config = odd / "adapter_config.json"
+    if change is None:
+        config.unlink()
+    elif isinstance(change, str):
+        config.write_text(change)
+    else:
+        config.write_text(json.dumps(json.loads(config.read_text()) | change))
+    if isinstance(tensors, bytes):
+        (odd / "adapter_model.safetensors").write_bytes(tensors)
+    elif tensors:
+        ones = {key: torch.ones(shape) for key, shape in tensors.items()}
+        save_file(ones, odd / "adapter_model.safetensors")
+    net = load(folder)
+    ids = torch.arange(20)
+    before = log_probs(net, ids)
+    with pytest.raises(LoadError, match=f"odd: expected .*; found .*{found}"):
+        open_adapter(str(odd), net)
+    assert torch.equal(log_probs(net, ids), before)
+
+
+def test_adapters_need_a_model_in_this_process(folder: str) -> None:
+    with pytest.raises(BatchError, match="a model in this process"):
+        rd.prove(
+            make_batch(folder), lambda ids, _: [0.0] * len(ids), adapters={"a": "b"}
+        )
+
+
+def test_without_peft_the_error_says_what_to_install(
+    folder: str, adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(RounddiagError, match=r"pip install 'rounddiag\[lora\]'"):
+        rd.prove(make_batch(folder), folder, adapters={"a": str(adapter)})

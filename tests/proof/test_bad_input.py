@@ -163,5 +163,10 @@ def test_names_are_checked_before_anything_is_loaded(batch: Batch) -> None:
         rd.prove(batch, "no/such/folder", hypotheses=["temprature"])
     with pytest.raises(BatchError, match="hypotheses"):
         rd.rescore(batch, "no/such/folder", "temprature")
+    for name in ("position_gap", "position_gap_-2"):
+        with pytest.raises(BatchError, match="Use the cause `position_ids`, or write"):
+            rd.rescore(batch, "no/such/folder", name)
+        with pytest.raises(BatchError, match="Use the cause `position_ids`, or write"):
+            rd.prove(batch, "no/such/folder", hypotheses=[name])
     with pytest.raises(LoadError, match="found no such folder"):
         rd.prove(batch, "no/such/folder")

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from rounddiag.proof.hypotheses import all_registered
-from rounddiag.proof.hypotheses.numbered import NUMBERED
 from rounddiag.proof.trajectory import Request, Trajectory
 
 OPEN, PAD = 1, 9
@@ -42,11 +41,7 @@ class Others:
 
 
 def requests(name: str, trajectory: Trajectory = ONE) -> Any:
-    family, _, number = name.rpartition("_")
-    known = {each.name: each for each in NUMBERED}
-    edit = next((each.edit for each in all_registered() if each.name == name), None)
-    if edit is None:
-        edit = known[family].at(int(number)).edit
+    edit = next(each.edit for each in all_registered() if each.name == name)
     assert edit is not None
     edited = edit(trajectory, Others())  # type: ignore[arg-type]
     return [edited] if isinstance(edited, Request) else edited
@@ -65,11 +60,10 @@ def positions(request: Any) -> list[int]:
         ("template_system_prompt", [OPEN, 50, *IDS[2:]]),
         ("next_rows_first_message", [OPEN, 40, 41, *IDS[2:]]),
         ("first_message_removed", IDS[2:]),
-        ("first_prompt_tokens_removed_1", IDS[1:]),
-        ("prompt_cut_to_1", IDS[5:]),
-        ("image_removed_2", [*IDS[:9], *IDS[11:]]),
+        ("prompt_masked", IDS[5:]),
+        ("last_image_removed", [*IDS[:9], *IDS[11:]]),
         ("next_row_attended", [*OTHER.ids.tolist(), *IDS]),
-        ("observation_masked_1", [*IDS[:8], *IDS[12:]]),
+        ("responses_alone", [*IDS[:8], *IDS[12:]]),
     ],
 )
 def test_ids(name: str, ids: list[int]) -> None:
@@ -83,9 +77,7 @@ def test_ids(name: str, ids: list[int]) -> None:
     [
         ("positions_restart_at_observations", [*range(8), *range(6)]),
         ("response_positions_after_padding", [*range(6), *range(9, 17)]),
-        ("position_gap_5", [*range(6), *range(11, 19)]),
-        ("position_gap_at_observations_-2", [*range(8), *range(6, 12)]),
-        ("observation_masked_1", [*range(8), 12, 13]),
+        ("responses_alone", [*range(8), 12, 13]),
     ],
 )
 def test_positions(name: str, expected: list[int]) -> None:
@@ -96,8 +88,8 @@ def test_positions(name: str, expected: list[int]) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("images_exchanged_1", [[1, 0]]),
-        ("image_removed_2", [[0]]),
+        ("images_reversed", [[1, 0]]),
+        ("last_image_removed", [[0]]),
         ("images_reversed_in_each_request", [[0], [1, 0]]),
     ],
 )
@@ -105,26 +97,3 @@ def test_pictures(name: str, expected: list[list[int]]) -> None:
     passes = requests(name)
     assert [[each.index for each in request.pictures] for request in passes] == expected
     assert sum(int(request.is_scored.sum()) for request in passes) == 4
-
-
-@pytest.mark.parametrize(
-    ("name", "look"),
-    [("blurred_by_2", "blurred_2"), ("resolution_divided_by_4", "coarse_4")],
-)
-def test_looks(name: str, look: str) -> None:
-    (request,) = requests(name)
-    assert {each.look for each in request.pictures} == {look}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "first_prompt_tokens_removed_6",
-        "prompt_cut_to_6",
-        "observation_masked_2",
-        "image_removed_3",
-        "images_exchanged_2",
-    ],
-)
-def test_what_a_sample_does_not_have_is_not_scored(name: str) -> None:
-    assert not requests(name)

@@ -14,24 +14,14 @@ import torch
 import rounddiag as rd
 from rounddiag.batch.chains import split_chains
 from rounddiag.errors import BatchError
-from rounddiag.proof import Proof
 from rounddiag.proof.gate import Gate, Reference
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scores import ScoreTable, check_log_probs
-from tests.proof.test_prove import make_batch, score, without_system
+from tests.proof.test_prove import make_batch, say, score, sound, without_system
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 MODEL, OLDER = str(SAMPLE_DATA / "model"), str(SAMPLE_DATA / "older_model")
 FALSE = {"proved", "partly", "none_of_these"}
-
-
-def say(proof: Proof) -> tuple[str, str | None, str | None]:
-    return proof.verdict, proof.side, proof.cause
-
-
-@pytest.fixture(scope="module")
-def healthy() -> rd.Batch:
-    return rd.load(SAMPLE_DATA / "healthy.parquet")[:12]
 
 
 @pytest.fixture(scope="module")
@@ -51,36 +41,45 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def test_the_model_of_this_step_reproduces_both_engines(healthy: rd.Batch) -> None:
-    proof = rd.prove(healthy, MODEL, hypotheses=["temperature"])
-    assert say(proof) == ("nothing_to_prove", None, None)
-    assert "reproduces both engines" in repr(proof)
+LATER = {"1545": MODEL}
 
 
-@pytest.mark.parametrize("file", ["healthy", "image_window"])
-def test_the_model_of_another_step_says_nothing(file: str) -> None:
-    batch = rd.load(SAMPLE_DATA / f"{file}.parquet")[:12]
-    proof = rd.prove(batch, OLDER)
-    assert say(proof) == ("scorer_differs", None, None)
-    assert "checkpoint of this step" in proof.next_step
-    assert proof.frame["hypothesis"].unique().tolist() == ["base"]
-
-
-def test_a_checkpoint_that_passes_is_the_base(healthy: rd.Batch) -> None:
-    proof = rd.prove(
-        healthy, OLDER, checkpoints={"1545": MODEL}, hypotheses=["temperature"]
-    )
-    assert say(proof) == ("nothing_to_prove", None, None)
-    assert proof.note.startswith("Base: the weights of 1545, which leave ")
-    assert proof.scorer == MODEL
-
-
-def test_the_fault_is_found_on_the_checkpoint_that_passes() -> None:
-    batch = rd.load(SAMPLE_DATA / "image_window.parquet")
-    proof = rd.prove(
-        batch, OLDER, checkpoints={"1545": MODEL}, hypotheses=["image_window"]
-    )
-    assert say(proof) == ("proved", "old", "image_window")
+@pytest.mark.parametrize(
+    ("file", "model", "options", "said", "text"),
+    [
+        ("healthy", MODEL, {}, "nothing_to_prove", "reproduces both engines"),
+        ("healthy", OLDER, {}, "scorer_differs", "checkpoint of this step"),
+        ("image_window", OLDER, {}, "scorer_differs", "checkpoint of this step"),
+        ("healthy", "random", {}, "scorer_differs", "of the batch's kind"),
+        ("image_window", "random", {}, "scorer_differs", "of the batch's kind"),
+        # A checkpoint that passes is the base, and the fault is found on it.
+        (
+            "healthy",
+            OLDER,
+            {"checkpoints": LATER, "hypotheses": ["temperature"]},
+            "nothing_to_prove",
+            "\nBase: the weights of 1545, which leave ",
+        ),
+        (
+            "image_window",
+            OLDER,
+            {"checkpoints": LATER, "hypotheses": ["image_window"]},
+            "proved old image_window",
+            "\nBase: the weights of 1545, which leave ",
+        ),
+    ],
+)
+def test_what_a_model_says(
+    file: str, model: str, options: Any, said: str, text: str, random_model: str
+) -> None:
+    batch = rd.load(SAMPLE_DATA / f"{file}.parquet")
+    small = batch if said.startswith("proved") else batch[:12]
+    proof = rd.prove(small, random_model if model == "random" else model, **options)
+    assert " ".join(filter(None, say(proof))) == said
+    assert text in repr(proof)
+    assert options == {} or proof.scorer == MODEL
+    if said == "scorer_differs":
+        assert proof.frame["hypothesis"].unique().tolist() == ["base"]
 
 
 def test_weights_of_the_wrong_engine_are_no_base() -> None:
@@ -94,14 +93,6 @@ def test_weights_of_the_wrong_engine_are_no_base() -> None:
     )
     assert say(both) == ("proved", "rollout", "stale_weights")
     assert both.conclusions[0].says == ("the weights of the model given",)
-
-
-@pytest.mark.parametrize("file", ["healthy", "image_window"])
-def test_a_model_of_another_kind_says_nothing(file: str, random_model: str) -> None:
-    batch = rd.load(SAMPLE_DATA / f"{file}.parquet")[:12]
-    proof = rd.prove(batch, random_model)
-    assert say(proof) == ("scorer_differs", None, None)
-    assert "of the batch's kind" in proof.next_step
 
 
 def constant(ids: list[int], images: Any) -> list[float]:
@@ -125,7 +116,7 @@ def impossible(ids: list[int], images: Any) -> list[float]:
 @pytest.mark.parametrize("nonsense", [constant, shuffled, halved, impossible])
 @pytest.mark.parametrize("has_fault", [False, True])
 def test_a_scorer_of_nonsense_says_nothing(nonsense: Any, has_fault: bool) -> None:
-    old = without_system if has_fault else lambda ids, _: score(ids, [])
+    old = without_system if has_fault else sound
     proof = rd.prove(make_batch(old), nonsense)
     assert say(proof) == ("scorer_differs", None, None)
     assert "nan" not in repr(proof)
@@ -182,7 +173,7 @@ def test_two_rows_exchanged_are_no_truncation() -> None:
 def test_noise_of_the_sampler_hides_no_fault_of_the_trainer() -> None:
     """The sampler is in 8 bits; `old` has a fault that no hypothesis knows."""
     rng = np.random.default_rng(0)
-    batch = make_batch(lambda ids, _: score(ids, []))
+    batch = make_batch(sound)
     size = len(batch.require_ids())
     noisy = batch.log_probs("rollout") + 0.03 * torch.from_numpy(
         rng.standard_normal(size)
@@ -207,24 +198,24 @@ def test_an_engine_without_finite_log_probs_is_not_measurable() -> None:
 @pytest.mark.parametrize("name", ["old", "rollout"])
 def test_one_engine_is_proved_alone(name: str) -> None:
     """Round 1 lacks the system prompt; round 0 shows that the scorer is sound."""
-    batch = make_batch(lambda ids, _: score(ids, []))
+    batch = make_batch(sound)
     faulty = make_batch(without_system).log_probs("old")
     later = torch.arange(len(faulty)) % 68 >= 38
     lost = torch.full_like(faulty, torch.nan)
     values = torch.where(later, faulty, batch.log_probs("old"))
     columns: dict[str, Any] = {"old_log_probs": lost, "rollout_log_probs": lost}
-    sound = rd.prove(
+    plain = rd.prove(
         replace(batch, **{**columns, f"{name}_log_probs": batch.log_probs("old")}),
         score,
     )
-    assert say(sound) == ("nothing_to_prove", None, None)
-    assert "reproduces the only engine" in repr(sound)
+    assert say(plain) == ("nothing_to_prove", None, None)
+    assert "reproduces the only engine" in repr(plain)
     proof = rd.prove(replace(batch, **{**columns, f"{name}_log_probs": values}), score)
     assert say(proof) == ("proved", "the only engine", "prompt_mismatch")
 
 
 def test_a_third_engine_is_judged_and_a_score_of_this_scorer_is_none() -> None:
-    batch = make_batch(lambda ids, _: score(ids, []))
+    batch = make_batch(sound)
     faulty = make_batch(without_system).log_probs("old")
     batch = replace(batch, scores={"sglang": faulty, "rescored": faulty, "ref": faulty})
     proof = rd.prove(batch, score)
@@ -262,7 +253,7 @@ def test_samples_are_different_and_of_the_batch(samples: Any, expected: Any) -> 
 def test_samples_with_the_largest_mismatch_come_first_and_each_third_is_a_control() -> (
     None
 ):
-    batch = make_batch(lambda ids, _: score(ids, []))
+    batch = make_batch(sound)
     row = torch.repeat_interleave(torch.arange(8), batch.lengths)
     batch = replace(batch, old_log_probs=batch.log_probs("rollout") - 0.1 * row)
     fields = {"batch": batch, "chains": split_chains(batch)}

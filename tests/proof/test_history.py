@@ -17,6 +17,7 @@ from rounddiag.proof.chat import Chat
 from tests.proof import test_local
 from tests.proof.test_adapters import load
 from tests.proof.test_local import SIZE, log_probs
+from tests.proof.test_prove import say
 
 folder = test_local.folder  # the same fixture
 WORDS = ["<s>", "<end>", "<think>", "</think>", "\n", " ", "ab", "a", "b"]
@@ -148,11 +149,7 @@ def test_history_that_is_written_again_is_proved(
         tokenizer=tokenizer,
     )
     proof = rd.prove(batch, str(tmp_path), hypotheses=["retokenised"])
-    assert (proof.verdict, proof.side, proof.cause) == (
-        "proved",
-        "rollout",
-        "retokenised",
-    )
+    assert say(proof) == ("proved", "rollout", "retokenised")
     rescored = rd.rescore(batch, str(tmp_path), name).scores[name]
     at = batch.response_mask != 0
     assert float((rescored - batch.log_probs("rollout"))[at].abs().max()) < 1e-4

@@ -68,25 +68,20 @@ def test_half_of_the_way_is_better_and_no_proof() -> None:
     assert not opinion.is_proof(100)
 
 
-def test_a_hypothesis_may_hold_from_a_round_on() -> None:
+@pytest.mark.parametrize(
+    ("column", "low", "high", "where"),
+    [("round", 1, 9, "from round 1 on"), ("sample", 0, 3, "3 of 5 samples")],
+)
+def test_a_hypothesis_may_hold_in_a_part(
+    column: str, low: int, high: int, where: str
+) -> None:
     table, scores = make_table(fault=0.2)
-    late = table.round >= 1
-    old = np.where(late, table.engines["old"], table.engines["rollout"])
-    engines = {"old": old, "rollout": table.engines["rollout"]}
-    changed = replace(table, engines=engines)
+    at = getattr(table, column)
+    is_part = (at >= low) & (at < high)
+    old = np.where(is_part, table.engines["old"], table.engines["rollout"])
+    changed = replace(table, engines={**table.engines, "old": old})
     opinion = judge(changed, "old", "true", scores, noise_floor(changed, "old"))
-    assert opinion.where == "from round 1 on"
-    assert opinion.is_proof(100)
-
-
-def test_a_hypothesis_may_hold_in_some_samples() -> None:
-    table, scores = make_table(fault=0.2)
-    some = table.sample < 3
-    old = np.where(some, table.engines["old"], table.engines["rollout"])
-    engines = {"old": old, "rollout": table.engines["rollout"]}
-    changed = replace(table, engines=engines)
-    opinion = judge(changed, "old", "true", scores, noise_floor(changed, "old"))
-    assert opinion.where == "3 of 5 samples"
+    assert opinion.where == where
     assert opinion.is_proof(100)
 
 
@@ -123,15 +118,6 @@ def test_certain_tokens_do_not_lower_the_noise() -> None:
     assert ScoreTable(**double).floor == pytest.approx(table.floor)
 
 
-def test_residuals_are_on_the_scale_of_logits() -> None:
-    assert scale_residuals(np.array([0.1]), np.array([0.5])).tolist() == [0.2]
-
-
-def test_the_scale_of_values_that_are_not_finite_is_that_of_the_others() -> None:
-    values = np.array([1.0, -1.0, np.nan, np.inf])
-    assert fit_scale(values) == pytest.approx(1.0)
-
-
 def test_scales_of_rows_are_those_of_the_likelihood() -> None:
     """By scipy's own fit of Student's t, and by hand: 4 x^2 / (3 s^2 + x^2) is 1."""
     from scipy.stats import t as student
@@ -146,10 +132,12 @@ def test_scales_of_rows_are_those_of_the_likelihood() -> None:
     np.testing.assert_allclose(fit_scale(rows), expected, rtol=1e-3)
     assert fit_scale(np.array([0.0, 0.0, 0.0, 3.0]), 1e-3) == pytest.approx(1e-3)
     assert fit_scale(np.array([[2.0, -2.0]])).tolist() == pytest.approx([2.0])
+    assert fit_scale(np.array([1.0, -1.0, np.nan, np.inf])) == pytest.approx(1.0)
+    assert scale_residuals(np.array([0.1]), np.array([0.5])).tolist() == [0.2]
     assert fit_scale(np.array([[np.nan], [np.inf]]), 0.5).tolist() == [0.5, 0.5]
 
 
-def test_changes_of_the_same_tokens_in_the_same_directioncorrelate_changes() -> None:
+def test_changes_of_the_same_tokens_in_the_same_direction_correlate() -> None:
     still = np.array([-1.0, -1.0, -1.0, -1.0])
     table = ScoreTable(
         engines={"old": still + np.array([0.5, -0.5, 0.0, np.nan])},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from rounddiag.errors import BatchError, LoadError
 from rounddiag.proof.columns import column_scores
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.scorer import Scorer
+from tests.proof.test_prove import say
 
 SIZE = 64
 
@@ -72,71 +72,12 @@ def test_rescore_gives_what_the_model_gives(folder: str) -> None:
 
 def test_the_temperature_of_the_sampler_is_proved_with_its_value(folder: str) -> None:
     proof = rd.prove(make_batch(folder, temperature=0.8), folder)
-    assert (proof.verdict, proof.side, proof.cause) == (
-        "proved",
-        "rollout",
-        "temperature",
-    )
+    assert say(proof) == ("proved", "rollout", "temperature")
     assert proof.conclusions[0].says == ("temperature 0.8",)
 
 
 def test_bfloat16_against_float32_is_nothing_to_prove(folder: str) -> None:
     assert rd.prove(make_batch(folder), folder).verdict == "nothing_to_prove"
-
-
-def with_rounds(
-    folder: str, forward: Callable[[Any, torch.Tensor], torch.Tensor]
-) -> rd.Batch:
-    """Return three rounds of 14 tokens, with 6 and 2 observed ones between them.
-
-    `forward` gives what an engine writes the 50 tokens of responses with: logits from a
-    model, and rows of 60 ids of which the first 10 are the prompt.
-    """
-    batch = make_batch(folder)
-    assert batch.prompt_ids is not None
-    net = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    mask = torch.ones(8, 50, dtype=torch.int64)
-    mask[:, 14:20] = mask[:, 34:36] = 0
-    responses = batch.require_ids().view(8, 50)
-    with torch.inference_mode():
-        logits = forward(net, torch.cat([batch.prompt_ids.view(8, 10), responses], 1))
-    own = logits.log_softmax(-1).gather(2, responses[..., None]).flatten()
-    return replace(batch, old_log_probs=own, response_mask=mask.flatten())
-
-
-@pytest.mark.parametrize(
-    ("family", "starts", "gap"),
-    [("position_gap", [10], 777), ("position_gap_at_observations", [24, 44], 300)],
-)
-def test_a_large_gap_of_positions_is_found(
-    folder: str, family: str, starts: list[int], gap: int
-) -> None:
-    def forward(net: Any, rows: torch.Tensor) -> torch.Tensor:
-        places = torch.arange(60)
-        for start in starts:
-            places[start:] += gap
-        return net(input_ids=rows, position_ids=places[None]).logits[:, 9:-1]
-
-    changed = with_rounds(folder, forward)
-    proof = rd.prove(changed, folder, hypotheses=[family], samples=4)
-    assert (proof.verdict, proof.side) == ("proved", "old")
-    assert proof.conclusions[0].name == f"{family}_{gap}"
-
-
-def test_what_is_proved_of_the_first_rounds_only_ends_no_search(folder: str) -> None:
-    """The second round, and the mask of one observation, is that of all of them."""
-
-    def forward(net: Any, rows: torch.Tensor) -> torch.Tensor:
-        places = torch.tensor([*range(24), *range(30, 60)])
-        padded = torch.zeros(8, 50, SIZE)
-        logits = net(input_ids=rows[:, places], position_ids=places[None]).logits
-        padded[:, places[10:] - 10] = logits[:, 9:-1]
-        return padded
-
-    changed = with_rounds(folder, forward)
-    proof = rd.prove(changed, folder, hypotheses=["context_masked"])
-    assert (proof.verdict, proof.side) == ("proved", "old")
-    assert proof.conclusions[0].says == ("observation 1 not attended to",)
 
 
 def test_a_log_softmax_in_bfloat16_is_tried_where_values_are_of_bfloat16(

@@ -14,16 +14,12 @@ import rounddiag as rd
 from rounddiag.proof.engines.opening import open_engine
 from rounddiag.proof.rescoring import rescore_with
 from rounddiag.proof.scorer import Scorer
-from tests.proof.test_prove import make_batch, score, without_system
+from tests.proof.test_prove import make_batch, other, score, without_system
+from tests.proof.test_prove import sound as score_all
 
 
 def sound() -> rd.Batch:
-    return make_batch(lambda ids, _: score(ids, []))
-
-
-def other(ids: list[int], images: list[Any]) -> list[float]:
-    """Another model: of another step, for example."""
-    return [value / 2 for value in score([7 * token for token in ids], images)]
+    return make_batch(score_all)
 
 
 def exact(batch: rd.Batch) -> torch.Tensor:

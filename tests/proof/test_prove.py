@@ -18,6 +18,7 @@ from tqdm import tqdm
 import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
+from rounddiag.proof import Proof
 from rounddiag.proof.engines.opening import FunctionEngine
 from rounddiag.proof.hypotheses import register_hypothesis, unregister_hypothesis
 from rounddiag.proof.hypotheses.context import drop_tokens, opening_length
@@ -73,13 +74,13 @@ def without_system(ids: list[int], sample: int) -> list[float]:
     return [0.0] * len(SYSTEM) + score(ids[len(SYSTEM) :], [])
 
 
+def say(proof: Proof) -> tuple[str, str | None, str | None]:
+    return proof.verdict, proof.side, proof.cause
+
+
 def test_the_prompt_that_one_engine_lacked_is_proved() -> None:
     proof = rd.prove(make_batch(without_system), score)
-    assert (proof.verdict, proof.side, proof.cause) == (
-        "proved",
-        "old",
-        "prompt_mismatch",
-    )
+    assert say(proof) == ("proved", "old", "prompt_mismatch")
     assert proof.conclusions[0].says == ("no first message, such as the system prompt",)
     text = repr(proof)
     assert text.startswith("proved: the training engine (old): prompt_mismatch.")
@@ -90,36 +91,51 @@ def test_the_prompt_that_one_engine_lacked_is_proved() -> None:
     assert set(proof.batch.scores) == {"base", "first_message_removed"}
 
 
-def test_healthy_engines_leave_nothing_to_prove() -> None:
-    proof = rd.prove(make_batch(lambda ids, _: score(ids, [])), score)
-    assert (proof.verdict, proof.side, proof.cause) == ("nothing_to_prove", None, None)
+def shuffled(ids: list[int], sample: int) -> list[float]:
+    rng = np.random.default_rng(sample)
+    return list(np.array(score(ids, [])) + rng.standard_normal(len(ids)))
 
 
-def test_a_fault_that_no_hypothesis_has_is_not_proved() -> None:
-    proof = rd.prove(make_batch(shuffled), score)
-    assert (proof.verdict, proof.side) == ("none_of_these", "old")
-    assert proof.next_step.startswith("Record what the request of `old` held")
+def sound(ids: list[int], sample: int) -> list[float]:
+    del sample
+    return score(ids, [])
 
 
-def test_another_model_reproduces_neither_engine() -> None:
-    def other(ids: list[int], images: list[Any]) -> list[float]:
-        return [value / 2 for value in score([7 * token for token in ids], images)]
-
-    proof = rd.prove(make_batch(lambda ids, _: score(ids, [])), other)
-    assert proof.verdict == "scorer_differs"
+def late(ids: list[int], sample: int) -> list[float]:
+    return [*sound(ids, sample)[1:], -1.0]
 
 
-def test_shifted_log_probs_are_proved_from_the_base_alone() -> None:
-    def late(ids: list[int], sample: int) -> list[float]:
-        del sample
-        return [*score(ids, [])[1:], -1.0]
+def other(ids: list[int], images: list[Any]) -> list[float]:
+    return [value / 2 for value in score([7 * token for token in ids], images)]
 
-    proof = rd.prove(make_batch(late), score)
-    assert (proof.side, proof.cause) == ("old", "shifted_log_probs")
+
+@pytest.mark.parametrize(
+    ("old", "engine", "options", "said"),
+    [
+        (sound, score, {}, ("nothing_to_prove", None, None)),
+        (sound, other, {}, ("scorer_differs", None, None)),
+        (late, score, {}, ("proved", "old", "shifted_log_probs")),
+        (shuffled, score, {}, ("none_of_these", "old", None)),
+        # Findings print such names: a temperature needs no hypothesis of its own.
+        (
+            without_system,
+            score,
+            {"hypotheses": ["temperature", "stale_weights"]},
+            ("none_of_these", "old", None),
+        ),
+    ],
+)
+def test_what_is_said_of_an_engine(
+    old: Any, engine: Any, options: dict[str, Any], said: tuple[str | None, ...]
+) -> None:
+    proof = rd.prove(make_batch(old), engine, **options)
+    assert say(proof) == said
+    if said[0] == "none_of_these":
+        assert proof.next_step.startswith("Record what the request of `old` held")
 
 
 def test_values_in_place_of_log_probs_are_proved_wherever_they_stand() -> None:
-    batch = make_batch(lambda ids, _: score(ids, []))
+    batch = make_batch(sound)
     zero = torch.arange(len(batch.require_ids())) % 3 == 0
     exact = torch.where(zero, 0.0, batch.log_probs("old"))
     proof = rd.prove(replace(batch, old_log_probs=exact), score)
@@ -149,7 +165,7 @@ def test_a_hypothesis_of_ones_own_is_proved() -> None:
 
 def recorded_batch() -> rd.Batch:
     """Of round 1 it read the observation only; round 0 it read as the batch has it."""
-    batch = make_batch(lambda ids, _: score(ids, []))
+    batch = make_batch(sound)
     rollout = batch.log_probs("rollout").clone()
     prompts: list[Any] = []
     for sample in range(NUM_SAMPLES):
@@ -170,11 +186,7 @@ def recorded_batch() -> rd.Batch:
 
 def test_the_prompts_that_a_sampler_recorded_are_proved() -> None:
     proof = rd.prove(recorded_batch(), score)
-    assert (proof.verdict, proof.side, proof.cause) == (
-        "proved",
-        "rollout",
-        "prompt_mismatch",
-    )
+    assert say(proof) == ("proved", "rollout", "prompt_mismatch")
     assert proof.conclusions[0].says == ("the prompts that the sampler recorded",)
     assert proof.conclusions[0].rivals == ()
 
@@ -194,7 +206,7 @@ def test_another_cause_that_reads_the_same_takes_no_proof_away() -> None:
 @pytest.mark.parametrize("size", [4, 1])
 def test_recorded_prompts_have_the_newest_pictures(size: int) -> None:
     """A picture has four tokens, or one that the engine expands."""
-    batch = make_batch(lambda ids, _: score(ids, []))
+    batch = make_batch(sound)
     trajectory = read_trajectory(batch, 0)
     ids = trajectory.ids.clone()
     ids[5:9] = ids[42:46] = 99  # in the prompt, and between the rounds
@@ -232,11 +244,6 @@ def test_what_is_known_is_judged_after_an_interrupt(
     assert "rounddiag prove with interrupted: " in capsys.readouterr().err
 
 
-def shuffled(ids: list[int], sample: int) -> list[float]:
-    rng = np.random.default_rng(sample)
-    return list(np.array(score(ids, [])) + rng.standard_normal(len(ids)))
-
-
 def counted_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[Callable[[list[int], list[Any]], list[float]], list[tuple[int, ...]]]:
@@ -257,11 +264,9 @@ def test_after_a_deadline_no_verdict_is_given_on_what_was_not_tried(
     """A pass takes a second here; then it goes on with what is not known yet."""
     counted, asked = counted_passes(monkeypatch)
     batch = make_batch(shuffled)
-    # Numbers of tokens are fitted where nothing reproduces: leave them out.
-    monkeypatch.setattr("rounddiag.proof.experiment.NUMBERED", ())
     proof = rd.prove(batch, counted, budget_s=9)
     assert len(asked) == 10  # the pass at 9 s is the last that begins
-    assert (proof.verdict, proof.side, proof.cause) == ("so_far", "old", None)
+    assert say(proof) == ("so_far", "old", None)
     text = repr(proof)
     number, total = proof.tried
     assert 0 < number < total
@@ -287,7 +292,7 @@ def test_more_after_the_deadline_ends_where_one_run_does(
     proof = rd.prove(batch, counted, budget_s=6)
     assert (proof.verdict, proof.cause) == ("so_far", None)
     whole = proof.more(budget_s=2).more()  # stops once more, and goes on
-    assert (whole.verdict, whole.side, whole.cause) == ("proved", "old", once.cause)
+    assert say(whole) == ("proved", "old", once.cause)
     pd.testing.assert_frame_equal(
         whole.frame.drop(columns="seconds"), once.frame.drop(columns="seconds")
     )
@@ -323,7 +328,7 @@ def test_the_bar_counts_every_hypothesis(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_rescore_adds_the_scores_of_all_generated_tokens() -> None:
-    batch = make_batch(lambda ids, _: score(ids, []))
+    batch = make_batch(sound)
     rescored = rd.rescore(batch, score)
     mask = batch.response_mask != 0
     left = (rescored.scores["rescored"] - batch.log_probs("old"))[mask].abs()
@@ -342,13 +347,6 @@ def test_unknown_names_are_errors_that_say_what_to_do() -> None:
         rd.rescore(batch, score, "bfloat16_positions")
     with pytest.raises(BatchError, match="or a function"):
         rd.prove(batch, 3)
-
-
-def test_causes_of_what_is_always_tested_may_be_named() -> None:
-    """Findings print such calls: a temperature needs no hypothesis of its own."""
-    batch = make_batch(without_system)
-    proof = rd.prove(batch, score, hypotheses=["temperature", "stale_weights"])
-    assert (proof.verdict, proof.side) == ("none_of_these", "old")
 
 
 def test_a_function_that_returns_too_few_values_is_an_error() -> None:

@@ -10,7 +10,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.batch import Batch
-from tests.proof.test_prove import OPEN, SYSTEM, score
+from tests.proof.test_prove import OPEN, SYSTEM, say, score
 
 NUM_GROUPS, IN_GROUP = 4, 3
 
@@ -71,11 +71,7 @@ def test_exchanged_rows_are_proved(engine: str, which: str, in_order: bool) -> N
     everything = {row: (row + 1) % num for row in range(num)}
     partners = everything if which == "all" else {3: 4, 4: 3}
     proof = rd.prove(exchange(batch, engine, partners, in_order=in_order), score)
-    assert (proof.verdict, proof.side, proof.cause) == (
-        "proved",
-        engine,
-        "swapped_rows",
-    )
+    assert say(proof) == ("proved", engine, "swapped_rows")
 
 
 def test_rows_of_their_own_are_not_exchanged() -> None:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import rounddiag as rd
 from rounddiag.proof.engines.opening import open_engine, open_low_precision
-from rounddiag.proof.engines.pictures import draw
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.sampling import TopP
 from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.weights import weight_hypotheses
-from rounddiag.vision.screenshots import EncodedScreenshot
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 
@@ -38,22 +34,6 @@ def test_the_model_gives_old_log_probs(name: str) -> None:
     batch = rd.load(SAMPLE_DATA / f"{name}.parquet")[::6]
     diff = rd.token_frame(scored(batch, "model"), a="rescored", b="old")["diff"]
     assert float(diff.abs().max()) < 1e-4
-
-
-def test_pictures_of_half_the_resolution_have_as_many_tokens() -> None:
-    """A checkerboard of single pixels becomes grey; the model sees the difference."""
-    board = Image.fromarray(np.indices((56, 56)).sum(0).astype(np.uint8) % 2 * 255)
-    data = io.BytesIO()
-    board.save(data, format="PNG")
-    pixels = np.asarray(draw(EncodedScreenshot(data=data.getvalue()), "coarse_2"))
-    assert pixels.shape == (56, 56, 3)
-    assert np.abs(pixels[8:-8, 8:-8].astype(int) - 127).max() <= 1
-    batch = rd.load(SAMPLE_DATA / "healthy.parquet")[:2]
-    model = str(SAMPLE_DATA / "model")
-    changed = rd.rescore(scored(batch, "model"), model, "resolution_divided_by_2")
-    diff = rd.token_frame(changed, a="resolution_divided_by_2", b="rescored")["diff"]
-    assert np.isfinite(diff).all()
-    assert float(diff.abs().max()) > 1e-5
 
 
 def test_the_older_model_gives_rollout_log_probs_of_stale_samples() -> None:

@@ -100,18 +100,6 @@ def test_a_drawn_token_within_one_step_of_bfloat16_takes_the_place_of_the_last()
         assert math.exp(float(log_probs[0])) == pytest.approx(expected)
 
 
-def test_a_token_within_one_step_of_bfloat16_takes_the_place_of_the_last() -> None:
-    """Logits 8 and 7.95 are one number of bfloat16; 7.5 is another."""
-    logits = torch.tensor([[9.0, 8.0, 7.95, 7.5]])
-    chances = logits.exp()[0]
-    for token, expected in (
-        (2, float(chances[2] / (chances[0] + chances[2]))),
-        (3, 0.0),
-    ):
-        log_probs = chosen_log_probs(logits, torch.tensor([token]), SEEN, [TopK(2)])
-        assert math.exp(float(log_probs[0])) == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(
     ("processor", "near"),
     [

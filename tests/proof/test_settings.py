@@ -18,6 +18,7 @@ from rounddiag.proof.weights import weight_hypotheses_of
 from tests.proof import test_local
 from tests.proof.test_adapters import load, scored
 from tests.proof.test_local import SIZE, log_probs, make_batch
+from tests.proof.test_prove import say
 
 folder = test_local.folder  # the same fixture
 
@@ -71,11 +72,7 @@ def test_a_sampler_with_eight_bit_weights_is_proved(folder: str) -> None:
     engine = LocalEngine.open(folder, dtype="bfloat16")
     low_precision = rd.rescore(batch, engine, "fp8_by_row").scores["fp8_by_row"]
     proof = rd.prove(replace(batch, rollout_log_probs=low_precision), folder)
-    assert (proof.verdict, proof.side, proof.cause) == (
-        "proved",
-        "rollout",
-        "low_precision",
-    )
+    assert say(proof) == ("proved", "rollout", "low_precision")
     assert proof.conclusions[0].says == (
         "weights in 8-bit floats by output, inputs by token",
     )
@@ -121,7 +118,7 @@ def test_other_experts_are_proved(
     rescored = rd.rescore(batch, str(mixture), name, samples=[0]).scores[name]
     assert float((rescored - batch.log_probs("old")[:50]).abs().max()) < 1e-4
     proof = rd.prove(batch, str(mixture))
-    assert (proof.verdict, proof.side, proof.cause) == ("proved", "old", "moe_routing")
+    assert say(proof) == ("proved", "old", "moe_routing")
 
 
 def test_experts_are_rounded_too(mixture: Path) -> None:
@@ -216,7 +213,7 @@ def test_rounds_of_older_weights_are_told_from_their_kept_cache(
             prompt_ids=[row[:10] for row in rows],
         )
         proof = rd.prove(batch, folder, checkpoints={"step 1": older})
-        assert (proof.verdict, proof.side, proof.cause) == ("proved", "rollout", cause)
+        assert say(proof) == ("proved", "rollout", cause)
         assert "the weights of step 1" in proof.conclusions[0].says[0]
         assert ("in blocks of" in proof.conclusions[0].says[0]) == (
             cause == "stale_cache"

@@ -112,12 +112,19 @@ def test_two_changes_of_a_round_are_two_rows() -> None:
     assert (found["p_value"] < 0.01).all()
 
 
-def test_step_0_is_left_out() -> None:
-    assert find_changes(series(50.0, *LOW * 2, first=0)).empty
-
-
-def test_a_spike_is_no_change() -> None:
-    assert find_changes(series(*LOW, *LOW, 60.0, *LOW, *LOW)).empty
+@pytest.mark.parametrize(
+    "flat",
+    [
+        series(50.0, *LOW * 2, first=0),  # step 0 is left out
+        series(*LOW, *LOW, 60.0, *LOW, *LOW),  # a spike
+        series(*[0.0] * 20),
+        series(*[np.nan] * 20),
+        series(1.0, 2.0),
+        series(),
+    ],
+)
+def test_what_is_no_change(flat: pd.DataFrame) -> None:
+    assert find_changes(flat).empty
 
 
 def test_a_factor_of_less_than_a_half_is_no_change() -> None:
@@ -132,13 +139,6 @@ def test_a_signed_metric_is_searched_as_it_is() -> None:
     found = find_changes(series(*values, *shifted), metric="diff")
     assert found["step"].tolist() == [13]
     assert found["after"].tolist() == pytest.approx([-0.1])
-
-
-def test_equal_missing_and_few_means_have_none() -> None:
-    assert find_changes(series(*[0.0] * 20)).empty
-    assert find_changes(series(*[np.nan] * 20)).empty
-    assert find_changes(series(1.0, 2.0)).empty
-    assert find_changes(series()).empty
 
 
 def test_a_long_series_is_averaged_over_neighbours() -> None:

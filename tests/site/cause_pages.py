@@ -11,9 +11,7 @@ from rounddiag.checks import Check, suite
 from rounddiag.checks.contracts import Contract
 from rounddiag.findings.causes import CAUSES, FAMILIES, NEXT_STEP
 from rounddiag.findings.registry import DETECTORS
-from rounddiag.proof.hypotheses import Hypothesis, all_registered
-from rounddiag.proof.hypotheses.hypothesis import Family
-from rounddiag.proof.hypotheses.numbered import NUMBERED
+from rounddiag.proof.hypotheses import all_registered
 from rounddiag.wording import capitalize
 from tests.faults.cases import Case
 from tests.site.failures import record_failures
@@ -87,12 +85,11 @@ def _established(name: str, checks: Iterable[Contract]) -> str:
     if detector := DETECTORS.get(name):
         first = (detector.detect.__doc__ or "").partition("\n\n")[0]
         lines.append(f"- A {detector.kind} of `rd.diagnose`: {first}")
-    known: tuple[Hypothesis | Family, ...] = (*all_registered(), *NUMBERED)
-    tried = [hypothesis for hypothesis in known if hypothesis.cause == name]
+    tried = [each for each in all_registered() if each.cause == name]
     if tried or CAUSES[name].hypotheses:
         what = " scores the tokens again with:" if tried else " tests it."
         lines.append(f"- A proof: `rounddiag prove`{what}")
-        lines += [f"  - `{h.name}`: {h.says.format('N')}" for h in tried]
+        lines += [f"  - `{h.name}`: {h.says}" for h in tried]
     if not lines:
         return f"Nothing in one batch does: a place lists it as possible. {NEXT_STEP}"
     return "\n".join(lines)

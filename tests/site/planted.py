@@ -37,7 +37,7 @@ CODES = {
     "dropped_image": _rescored("zero_features"),
     "wrong_image": _rescored("image_before"),
     "image_expansion": _rescored("percent_of_the_pixels_50"),
-    "position_ids": _rescored("position_gap_at_observations_8"),
+    "position_ids": _rescored("positions_restart_at_observations"),
     "context_masked": _rescored("observations_masked"),
     "packing_leak": _rescored("pack_of_4_attended"),
     "prompt_mismatch": _rescored("first_message_removed"),

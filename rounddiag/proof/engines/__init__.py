@@ -7,7 +7,7 @@
 `loading`       a model and its image processor, from a folder or a name
 `settings`      what a model computes otherwise for one pass
 `prefix`        passes that are kept: the next one computes what differs only
-`adapters`      a LoRA adapter, added to a model without peft
+`adapters`      a LoRA adapter, which peft adds to a model
 `server`        a running vLLM or SGLang: ids sent, answers checked
 `dialects`      how each is asked, and how it answers
 `client`        requests to the one host that was named

@@ -1,148 +1,117 @@
-"""A LoRA adapter in the format of peft, added to a model without peft."""
+"""A LoRA adapter that peft loads into a model; it is off but in passes that have it."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from rounddiag.errors import LoadError
+from rounddiag.errors import LoadError, import_extra
 from rounddiag.loaders.source import inside
-from rounddiag.text.json_text import parse_json
 
-_PREFIX = "base_model.model."
-_MOST_BYTES = 1 << 24  # of a configuration
-_SHAPE = {
-    "lora_alpha?": float | None,
-    "alpha_pattern?": dict | None,
-    "use_rslora?": bool | None,
-}
-_KEY = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.default)?\.weight")
-
-
-@dataclass(frozen=True, eq=False)
-class Update:
-    """The change of one linear layer: `scale * up @ down` is added to its weight."""
-
-    down: Tensor
-    up: Tensor
-    scale: float
+_FILES = {"adapter_config.json": 1 << 24, "adapter_model.safetensors": None}
+"""What peft looks for elsewhere if it is missing, and its most bytes."""
+_NUMBERS = count()
 
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
-    """The changes of a model's layers.
+    """An adapter of a model.
 
     Attributes
     ----------
-    name: Its folder.
-    updates: By the name of the layer.
-    factor: All updates are multiplied by it.
+    name: Among the adapters that the model has.
+    layers: The model's layers that have it.
+    factor: It is so many times as strong.
     """
 
     name: str
-    updates: Mapping[str, Update] = field(repr=False)
+    layers: tuple[Any, ...] = field(repr=False)
     factor: float = 1.0
+
+    @property
+    def scale(self) -> float:
+        """By what its first layer multiplies it, such as lora_alpha / r."""
+        return float(self.layers[0].scaling[self.name])
 
     def times(self, factor: float) -> Adapter:
         """Return the same adapter, so many times as strong."""
         return replace(self, factor=self.factor * factor)
 
     @contextmanager
-    def on(self, model: Any) -> Iterator[None]:  # noqa: ANN401 of transformers
-        """Add it to a model for a while: the weights themselves are left alone."""
-        handles = []
+    def on(self) -> Iterator[None]:
+        """Add it for a while: the weights themselves are left alone."""
+        scales = [layer.scaling[self.name] for layer in self.layers]
         try:
-            for name, update in self.updates.items():
-                layer = model.get_submodule(name)
-                handles.append(layer.register_forward_hook(self._hook(update)))
+            for layer, scale in zip(self.layers, scales, strict=True):
+                layer.scaling[self.name] = scale * self.factor
+                layer.set_adapter(self.name, inference_mode=True)
+                layer.enable_adapters(enabled=True)
             yield
         finally:
-            for handle in handles:
-                handle.remove()
-
-    def _hook(self, update: Update) -> Any:  # noqa: ANN401 torch's own type
-        def add(layer: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:  # noqa: ANN401 linear
-            like = layer.weight
-            lowered = inputs[0].to(like.dtype) @ update.down.to(like).T
-            raised = lowered @ update.up.to(like).T
-            return output + self.factor * update.scale * raised
-
-        return add
+            for layer, scale in zip(self.layers, scales, strict=True):
+                layer.scaling[self.name] = scale
+                layer.enable_adapters(enabled=False)
 
 
 def open_adapter(folder: str, model: Any) -> Adapter:  # noqa: ANN401 of transformers
-    """Read a folder that peft's `save_pretrained` wrote, for a model."""
-    path = Path(folder)
+    """Add a folder that peft's `save_pretrained` wrote to a model, switched off."""
+    import_extra("peft", "lora", "which adds the adapter to the model")
+    from peft.tuners.lora import LoraLayer
+
+    name = f"adapter_{next(_NUMBERS)}"
     try:
-        text = inside(path, "adapter_config.json", most_bytes=_MOST_BYTES).read_bytes()
-        config = parse_json(text, _SHAPE)
-        from safetensors.torch import load_file
-
-        tensors = load_file(inside(path, "adapter_model.safetensors"))
-    except (OSError, ValueError, ImportError) as error:
-        raise _error(
-            folder,
-            "`adapter_config.json` and `adapter_model.safetensors`, as peft's"
-            " `save_pretrained` writes them",
-            f"{type(error).__name__}: {error!s:.200}",
-        ) from error
-    _refuse_others(folder, config)
-    sides: dict[str, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        match = _KEY.fullmatch(key.removeprefix(_PREFIX))
-        if match is None:
-            raise _error(folder, "LoRA matrices of linear layers only", repr(key))
-        sides.setdefault(match["module"], {})[match["side"]] = value
-    updates = {}
-    for name, pair in sides.items():
-        try:
-            layer = model.get_submodule(name)
-            shape = (pair["B"].shape[0], pair["A"].shape[1])
-        except (AttributeError, KeyError) as error:
-            raise _error(
-                folder, "two matrices for layers of the model", name
-            ) from error
-        if not isinstance(layer, torch.nn.Linear) or layer.weight.shape != shape:
-            content = f"{name}, of {shape[0]} x {shape[1]}"
-            raise _error(folder, "the shapes of the model's linear layers", content)
-        updates[name] = Update(pair["A"], pair["B"], _scale(config, name, pair["A"]))
-    return Adapter(folder, updates)
+        odd = _inject(folder, model, name)
+    except Exception as error:
+        content = f"{type(error).__name__}: {error!s:.200}".rstrip(".")
+        raise _error(folder, content) from error
+    finally:
+        lora = [layer for layer in model.modules() if isinstance(layer, LoraLayer)]
+        for layer in lora:
+            layer.enable_adapters(enabled=False)
+    if odd:
+        raise _error(folder, f"matrices and layers that differ, such as {odd[0]!r}")
+    return Adapter(name, tuple(layer for layer in lora if name in layer.scaling))
 
 
-def _refuse_others(folder: str, config: Mapping[str, Any]) -> None:
-    for name, off in (("use_dora", False), ("fan_in_fan_out", False), ("bias", "none")):
-        if config.get(name, off) not in (off, None):
-            raise _error(folder, f"an adapter with {name}={off}", f"{config[name]!r}")
-    for pattern, value in (config.get("alpha_pattern") or {}).items():
-        if type(value) not in (int, float):
-            content = f"{value!r:.80} for {pattern!r:.80}"
-            raise _error(folder, "numbers in `alpha_pattern`", content)
-    if config.get("peft_type", "LORA") != "LORA":
-        raise _error(folder, "an adapter of type LORA", repr(config["peft_type"]))
+def _inject(folder: str, model: Any, name: str) -> list[str]:  # noqa: ANN401 of transformers
+    """Return matrices that the model lacks, and those of layers that have one only.
+
+    A layer without any, such as of an encoder that was not trained, changes nothing.
+    """
+    import peft
+    from peft.utils.save_and_load import load_peft_weights
+
+    for file, most_bytes in _FILES.items():
+        inside(Path(folder), file, most_bytes=most_bytes)
+    config = peft.PeftConfig.from_pretrained(folder)
+    if (config.peft_type, config.bias) != ("LORA", "none"):
+        # Switched off, a trained bias would stay in the model.
+        message = f"peft_type={config.peft_type}, bias={config.bias}"
+        raise ValueError(message)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Already found a `peft_config`")
+        peft.inject_adapter_in_model(config, model, name)
+    tensors = {
+        key.removeprefix("base_model.model.").replace(".default.", "."): values
+        for key, values in load_peft_weights(folder, device="cpu").items()
+    }
+    keys = peft.set_peft_model_state_dict(model, tensors, name)
+    given = {key.partition(".lora_")[0] for key in tensors}
+    halves = [key for key in keys.missing_keys if name in key]
+    halves = [key for key in halves if key.partition(".lora_")[0] in given]
+    return [*keys.unexpected_keys, *halves]
 
 
-def _scale(config: Mapping[str, Any], name: str, down: Tensor) -> float:
-    """Return lora_alpha / r of a layer; over the root of r for rank-stabilised LoRA."""
-    rank = down.shape[0]
-    alpha = float(config.get("lora_alpha") or rank)
-    for pattern, value in (config.get("alpha_pattern") or {}).items():
-        if name == pattern or name.endswith(f".{pattern}"):
-            alpha = float(value)
-    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-
-
-def _error(folder: str, expected: str, content: str) -> LoadError:
+def _error(folder: str, content: str) -> LoadError:
     return LoadError.build(
         file=folder,
-        expected=expected,
+        expected=f"{' and '.join(_FILES)} of a LoRA without biases, as peft's"
+        " `save_pretrained` writes them",
         found=content,
         advice="Merge the adapter into the model with peft, and pass the merged folders"
         " as the engine and as `checkpoints=`.",

@@ -189,7 +189,6 @@ class Vllm:
         )
 
     def _force(self, host: Host, request: Request, samples: Samples) -> Answer:
-        """Let it decode a round's tokens one after the other."""
         at = request.is_scored.nonzero()[:, 0]
         begin, stop = int(at[0]), int(at[-1]) + 1
         context = request.before(samples[request.sample], begin)
@@ -394,7 +393,6 @@ def _continuation(
 
 
 def _pick(answer: Any, *path: str | int) -> Any:  # noqa: ANN401 JSON
-    """Return what lies at a path of keys and indices; None if nothing does."""
     for key in path:
         if isinstance(answer, dict) and isinstance(key, str):
             answer = answer.get(key)

@@ -117,7 +117,6 @@ class Readout:
 
     @torch.inference_mode()
     def _by_chunks(self, compute: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Compute rows from logits, from fewer at once where memory is short."""
         number = len(self.tokens)
         parts: list[Tensor] = []
         begin, size = 0, min(max(ELEMENTS // self.seen.size, _LEAST_CHUNK), number)

@@ -227,10 +227,8 @@ class Eyes:
             )
         return int(length) * len(values["pixel_values"])
 
-    def arguments(
-        self, request: Request, samples: Samples, rows: int = 1
-    ) -> dict[str, Any]:
-        """Return what the model is called with, for equal rows of a request."""
+    def arguments(self, request: Request, samples: Samples) -> dict[str, Any]:
+        """Return what the model is called with, for one request."""
         config = self.model.config
         if config.model_type == _LLAMA:
             pixels = [self._pixels_of(each, samples) for each in request.pictures]
@@ -240,7 +238,7 @@ class Eyes:
             device = self.model.device
             return {name: values.to(device) for name, values in inputs.items()}
         sizes = self.sizes(request, samples)
-        encoded = rows * [
+        encoded = [
             self._encode(picture, size, request.setting, samples)
             for picture, size in zip(request.pictures, sizes, strict=True)
         ]
@@ -257,7 +255,7 @@ class Eyes:
             ]
         arguments: dict[str, Any] = {"mm_encoder_outputs": {"image": outputs}}
         accepted = inspect.signature(type(self.model.base_model).forward).parameters
-        types = request.ids.eq(self.image_token).int().expand(rows, -1)
+        types = request.ids.eq(self.image_token).int()[None]
         for name in ("mm_token_type_ids", "token_type_ids"):
             if name in accepted:
                 return arguments | {name: types.to(self.model.device)}
@@ -353,7 +351,6 @@ def _level(encoded: tuple[Tensor, tuple[Tensor, ...]], level: int) -> Tensor:
 
 
 def _run_length(at: Tensor) -> int:
-    """Return how many indices follow each other from the first on."""
     if not len(at):
         return 0
     breaks = (at.diff() != 1).nonzero()

@@ -168,44 +168,6 @@ class LocalEngine:
         with change(self.model), self.adapted_model():
             return self._readout(request, samples, self._run(request, samples, cache))
 
-    @torch.inference_mode()
-    def read_places(
-        self, requests: Sequence[Request], samples: Samples
-    ) -> list[Readout]:
-        """Run passes of the same ids and pictures at other positions as one batch.
-
-        It goes on from what all of them have in common.
-        """
-        with self.adapted_model():
-            try:
-                hidden = self._run_rows(requests, samples)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                hidden = [self._run(request, samples) for request in requests]
-        return [
-            self._readout(request, samples, row)
-            for request, row in zip(requests, hidden, strict=True)
-        ]
-
-    def _run_rows(self, requests: Sequence[Request], samples: Samples) -> list[Tensor]:
-        first = requests[0]
-        if not self._can_resume(first):
-            return [self._run(request, samples) for request in requests]
-        begins = self.eyes.begins(first, samples)
-        places = [self.eyes.positions(request, samples) for request in requests]
-        known = self._passes.find(first, samples, places[0], begins)[1]
-        if known is None:
-            self._run(first, samples)
-            known = self._passes.passes[0]
-        size = min(known.common(first, each, begins) for each in places)
-        size = min(size, len(first.ids) - 1)
-        cache = first_part(known.cache, size, len(requests))
-        rest = rest_of(first, begins, size)
-        rows = torch.stack(places, 1)[..., size:]
-        hidden = self._forward(rest, samples, rows, cache)
-        return [torch.cat([known.hidden[:size], row]) for row in hidden]
-
     def _readout(self, request: Request, samples: Samples, hidden: Tensor) -> Readout:
         at = request.wanted
         rounds = samples[request.sample].rounds
@@ -248,20 +210,19 @@ class LocalEngine:
     def _hidden(self, request: Request, samples: Samples, cache: Any) -> Tensor:  # noqa: ANN401 of transformers
         """Return the last hidden states; of tokens that a kept pass has, its own."""
         positions = self.eyes.positions(request, samples)
-        rows = positions[:, None]
         if cache is not None or request.setting or not self._can_resume(request):
-            return self._forward(request, samples, rows, cache)[0]
+            return self._forward(request, samples, positions, cache)
         begins = self.eyes.begins(request, samples)
         size, known = self._passes.find(request, samples, positions, begins)
         if known is None:
             cache = first_part(None, 0)
-            hidden = self._forward(request, samples, rows, cache)[0]
+            hidden = self._forward(request, samples, positions, cache)
         elif size == len(request.ids):
             return known.hidden[:size]
         else:
             cache = first_part(known.cache, size)
             rest = rest_of(request, begins, size)
-            hidden = self._forward(rest, samples, rows[..., size:], cache)[0]
+            hidden = self._forward(rest, samples, positions[..., size:], cache)
             hidden = torch.cat([known.hidden[:size], hidden])
         self._passes.add(Pass(request, samples, positions, hidden, cache))
         return hidden
@@ -273,23 +234,23 @@ class LocalEngine:
         positions: Tensor,
         cache: Any,  # noqa: ANN401 of transformers
     ) -> Tensor:
-        device, rows = self.model.device, positions.shape[1]
-        ids = request.ids.expand(rows, -1).to(device)
+        device = self.model.device
+        ids = request.ids[None].to(device)
         before = 0 if cache is None else cache.get_seq_length()
         arguments: dict[str, Any] = {
             "input_ids": ids,
-            "attention_mask": ids.new_ones(rows, before + len(request.ids)),
+            "attention_mask": ids.new_ones(1, before + len(request.ids)),
             "use_cache": cache is not None,
         }
         if cache is not None:
             # Its name before transformers 5.24 was the longer one.
             names = inspect.signature(type(self.model.base_model).forward).parameters
             arguments["cache" if "cache" in names else "past_key_values"] = cache
-        places = positions[0] if len(positions) == 1 else positions
+        places = positions if len(positions) == 1 else positions[:, None]
         arguments["position_ids"] = places.to(device)
         if request.pictures and self.processor is not None:
-            arguments |= self.eyes.arguments(request, samples, rows)
-        return self.model.base_model(**arguments).last_hidden_state
+            arguments |= self.eyes.arguments(request, samples)
+        return self.model.base_model(**arguments).last_hidden_state[0]
 
     def _can_resume(self, request: Request) -> bool:
         has_grids = self.eyes.has_grids
@@ -302,7 +263,7 @@ class LocalEngine:
 
     def adapted_model(self) -> AbstractContextManager[None]:
         """Return a context in which the model has its adapter."""
-        return nullcontext() if self.adapter is None else self.adapter.on(self.model)
+        return nullcontext() if self.adapter is None else self.adapter.on()
 
 
 def _cache(

@@ -23,17 +23,10 @@ _LEAST = 4  # image tokens of one picture
 def draw(shot: Screenshot, look: str) -> Image:
     """Return a picture at the size at which the model saw it, or a changed one."""
     from PIL import Image as Pillow
-    from PIL import ImageFilter
 
     image: Image = shot.image().convert("RGB")
     if shot.seen_size is not None and image.size != shot.seen_size:
         image = image.resize(shot.seen_size)
-    kind, _, number = look.partition("_")
-    if kind == "coarse":
-        width, height = (max(side // int(number), 1) for side in image.size)
-        return image.resize((width, height)).resize(image.size)
-    if kind == "blurred":
-        return image.filter(ImageFilter.GaussianBlur(int(number)))
     if look in COLOURS:
         return Pillow.new("RGB", image.size, (COLOURS[look],) * 3)
     return image
@@ -85,7 +78,6 @@ def without_last_run(trajectory: Trajectory, token: int) -> Trajectory:
 
 
 def _token_of_runs(ids: Array, number: int) -> int | None:
-    """Return the only id that is repeated at once in as many places as pictures are."""
     runs = TokenRuns.of_ids(ids)
     tokens, counts = np.unique(runs.token[runs.length >= _LEAST], return_counts=True)
     repeated = tokens[counts == number]

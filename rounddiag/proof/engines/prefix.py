@@ -76,14 +76,13 @@ class KeptPasses:
         self.passes = [latest, *self.passes[: _MOST - 1]]
 
 
-def first_part(known: Any, size: int, rows: int = 1) -> Any:  # noqa: ANN401 of transformers
-    """Return a cache of equal rows with the first tokens of another, or none."""
+def first_part(known: Any, size: int) -> Any:  # noqa: ANN401 of transformers
+    """Return a cache with the first tokens of another, or none."""
     from transformers import DynamicCache
 
     cache = DynamicCache()
     for number, layer in enumerate(known.layers if size else ()):
-        both = (states[:, :, :size] for states in (layer.keys, layer.values))
-        cache.update(*(states.expand(rows, -1, -1, -1) for states in both), number)
+        cache.update(layer.keys[:, :, :size], layer.values[:, :, :size], number)
     return cache
 
 

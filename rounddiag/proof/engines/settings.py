@@ -84,12 +84,14 @@ def _layers(model: Any) -> list[Any]:  # noqa: ANN401 of transformers
     return [
         layer
         for name, layer in model.named_modules()
-        if _weights(layer) and layer is not head and "vis" not in name
+        if _weights(layer)
+        and layer is not head
+        and "vis" not in name
+        and "lora_" not in name
     ]
 
 
 def _weights(layer: Any) -> list[Any]:  # noqa: ANN401 of torch
-    """Return the matrices of a linear layer, or of experts in one tensor each."""
     if isinstance(layer, torch.nn.Linear):
         return [layer.weight]
     experts = 3  # dimensions: experts, outputs, inputs

@@ -10,7 +10,6 @@
 `contexts`      of samples joined from steps: contexts built from those of other rounds
 `sampling`      temperature, truncation, penalties, bias: from logits alone
 `numerics`      8 bits, other experts, rounded frequencies, tokens decoded one by one
-`numbered`      how many tokens, which image: a whole number that is fitted
 ==============  ==================================================================
 """
 

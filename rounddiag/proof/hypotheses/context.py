@@ -42,7 +42,6 @@ def drop_tokens(
 
 
 def _observations(trajectory: Trajectory, *, template: bool) -> Tensor:
-    """Return the tokens between rounds, with or without what opens a round."""
     is_between = torch.zeros(len(trajectory.ids), dtype=torch.bool)
     opening = 0 if template else opening_length(trajectory)
     for (_, end), (start, _) in pairwise(trajectory.rounds):
@@ -88,11 +87,10 @@ _mask("responses_alone", "nothing between the rounds attended to")(
 
 @_remove("prompt_masked", "no prompt")
 def _drop_prompt(trajectory: Trajectory, samples: Samples) -> Request | None:
-    return drop_first(trajectory, trajectory.start - 1)
+    return _drop_first(trajectory, trajectory.start - 1)
 
 
-def drop_first(trajectory: Trajectory, number: int) -> Request | None:
-    """Leave first tokens out; those after them move up."""
+def _drop_first(trajectory: Trajectory, number: int) -> Request | None:
     gone = torch.arange(len(trajectory.ids)) < number
     return drop_tokens(trajectory, gone, compact=True)
 
@@ -101,7 +99,6 @@ _prompt = partial(register_hypothesis, cause="prompt_mismatch")
 
 
 def _message_starts(trajectory: Trajectory) -> list[int]:
-    """Return where messages begin: at the token that opens the prompt."""
     if not trajectory.start:
         return []
     return (trajectory.ids == trajectory.ids[0]).nonzero()[:, 0].tolist()
@@ -112,7 +109,7 @@ def _drop_first_message(trajectory: Trajectory, samples: Samples) -> Request | N
     starts = _message_starts(trajectory)
     if len(starts) < 2 or starts[1] >= trajectory.start:  # noqa: PLR2004 a first and a second
         return None
-    return drop_first(trajectory, starts[1])
+    return _drop_first(trajectory, starts[1])
 
 
 @_prompt("first_token_doubled", "its first token twice")

@@ -96,7 +96,6 @@ def _write_replies(steps: Steps, round_: int) -> ContextInput | None:
 def _with_replies(
     steps: Steps, round_: int, reply: Callable[[int], Array]
 ) -> ContextInput | None:
-    """Put other ids in place of the earlier replies that a context has."""
     ids = steps.context(round_).ids.numpy()
     parts, end = [], 0
     for earlier, start, stop in _replies(steps, round_, ids):
@@ -144,7 +143,6 @@ def _header(steps: Steps, round_: int) -> Array:
 
 
 def _occurrences(ids: Array, part: Array) -> list[int]:
-    """Return where each occurrence of a part ends."""
     if len(ids) < len(part):
         return []
     windows = np.lib.stride_tricks.sliding_window_view(ids, len(part))

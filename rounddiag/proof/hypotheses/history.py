@@ -22,8 +22,6 @@ Rewrite = Callable[[Trajectory, Samples, int], "list[int] | None"]
 
 
 def _rewrite_history(rewrite: Rewrite) -> Edit:
-    """Score each round with the earlier ones rewritten: a pass for each round."""
-
     def edit(trajectory: Trajectory, samples: Samples) -> list[Request] | None:
         numbers = range(len(trajectory.rounds))
         written = [_written(trajectory, number) for number in numbers]
@@ -165,7 +163,6 @@ def _read_recorded(trajectory: Trajectory, samples: Samples) -> list[Request] | 
 
 
 def _shown_before(trajectory: Trajectory, stop: int) -> list[tuple[Picture, int]]:
-    """Return the pictures before an index, and their numbers of image tokens."""
     return [
         (Picture(trajectory.sample, index), end - begin)
         for index, (begin, end) in enumerate(trajectory.spans)

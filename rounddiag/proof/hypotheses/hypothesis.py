@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -90,7 +91,6 @@ class Family:
     name, cause, says, needs: As of `Hypothesis`; `says` has a place for the number.
     make: From the number to the `kind` of change that a hypothesis has.
     grid: Where the search begins.
-    further: Whole numbers that are tried where nothing else reproduces an engine.
     is_continuous: Whether the number is refined between the values of the grid.
     is_ordered: Whether near whole numbers are alike: those between are tried too.
     """
@@ -100,20 +100,18 @@ class Family:
     make: Callable[[Any], Any]
     grid: Sequence[float]
     cause: str
-    kind: Literal["edit", "processor", "weights"] = "edit"
+    kind: Literal["processor", "weights"] = "processor"
     needs: Sequence[Need] = ()
     is_continuous: bool = False
     is_ordered: bool = False
-    further: Sequence[float] = ()
 
     def at(self, value: float) -> Hypothesis:
-        """Return the hypothesis of one number: an edit is of a whole one."""
-        value = round(value) if self.kind == "edit" else value
+        """Return the hypothesis of one number."""
         change: dict[str, Any] = {self.kind: self.make(value)}
         return Hypothesis(
-            name=f"{self.name}_{value}" if self.kind == "edit" else self.name,
+            name=self.name,
             cause=self.cause,
-            says=self.says.format(value if self.kind == "edit" else f"{value:.4g}"),
+            says=self.says.format(f"{value:.4g}"),
             needs=frozenset(self.needs),
             excludes=self.cause == "truncated_sampling",
             **change,
@@ -121,6 +119,21 @@ class Family:
 
 
 _REGISTERED: dict[str, Hypothesis] = {}
+# Families of version 0.2 whose whole number was fitted, and their causes.
+_REMOVED = {
+    "first_prompt_tokens_removed": "prompt_mismatch",
+    "prompt_cut_to": "prompt_mismatch",
+    "position_gap": "position_ids",
+    "position_gap_at_observations": "position_ids",
+    "observation_masked": "context_masked",
+    "image_removed": "dropped_image",
+    "image_blank": "dropped_image",
+    "images_exchanged": "wrong_image",
+    "blurred_by": "wrong_image",
+    "resolution_divided_by": "wrong_image",
+    "percent_of_the_pixels": "image_expansion",
+    "at_most_pixels": "image_expansion",
+}
 
 
 def register_hypothesis(
@@ -197,11 +210,15 @@ def select_hypotheses(
         if not mine and name not in always:
             words = (word for each in known for word in (each.name, each.cause))
             every = sorted({*words, *always})
+            removed = _REMOVED.get(re.sub(r"_-?\d+$", "", name))
             raise BatchError.build(
                 key="hypotheses",
                 expected="names of hypotheses, or causes that have some",
-                found=repr(name),
-                advice=nearest(name, every, f"Known: {', '.join(every)}."),
+                found=f"{name!r}, which 0.3.0 removed" if removed else repr(name),
+                advice=f"Use the cause `{removed}`, or write a hypothesis of its number"
+                " with `rounddiag.proof.hypotheses.register_hypothesis`."
+                if removed
+                else nearest(name, every, f"Known: {', '.join(every)}."),
             )
         selected += [hypothesis for hypothesis in mine if hypothesis not in selected]
     return selected

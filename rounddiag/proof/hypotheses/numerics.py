@@ -45,7 +45,6 @@ register_hypothesis(
     needs=("decoding",),
 )
 def _decode(trajectory: Trajectory, samples: Samples) -> list[Request]:
-    """Decode each round after its context; the engine forces the tokens."""
     base = replace(Request.of_sample(trajectory), setting="decoded")
     return [
         base.before(trajectory, stop).score_only(start, stop)

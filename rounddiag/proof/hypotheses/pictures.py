@@ -28,11 +28,9 @@ def count_tokens(positions: Tensor, sample: Tensor) -> Tensor:
     return torch.arange(positions.shape[-1]).expand_as(positions)
 
 
-def show(
+def _show(
     first: int = 0, stop: int | None = None, look: str = "pad"
 ) -> Callable[[Trajectory, Samples], Request | None]:
-    """Show some pictures otherwise, by default without pixels."""
-
     def edit(trajectory: Trajectory, samples: Samples) -> Request | None:
         base = Request.of_sample(trajectory)
         shown = list(base.pictures)
@@ -43,9 +41,7 @@ def show(
     return edit
 
 
-def remove(first: int = 0, stop: int | None = None, *, markers: bool = True) -> Edit:
-    """Leave pictures out with their tokens."""
-
+def _remove(first: int = 0, stop: int | None = None, *, markers: bool = True) -> Edit:
     def edit(trajectory: Trajectory, samples: Samples) -> Request | None:
         base = Request.of_sample(trajectory)
         begin, end, _ = slice(first, stop).indices(len(trajectory.spans))
@@ -67,7 +63,7 @@ def remove(first: int = 0, stop: int | None = None, *, markers: bool = True) -> 
     needs=(*FEATURES, "positions"),
 )
 def _see_nothing_and_count(trajectory: Trajectory, samples: Samples) -> Request | None:
-    request = show()(trajectory, samples)
+    request = _show()(trajectory, samples)
     return request and replace(request, places=count_tokens)
 
 
@@ -81,26 +77,26 @@ def _collapse(trajectory: Trajectory, samples: Samples) -> Request | None:
     return base.keep(~gone, pads) if pads else None
 
 
-_blank("no_images", "no pixels: image tokens as text, at their positions")(show())
-_blank("zero_features", "pictures whose features are zeros")(show(look="zeros"))
+_blank("no_images", "no pixels: image tokens as text, at their positions")(_show())
+_blank("zero_features", "pictures whose features are zeros")(_show(look="zeros"))
 _blank("images_collapsed", "one token for each image, without pixels")(_collapse)
-_blank("first_image_blank", "no pixels of the first image")(show(0, 1))
-_blank("later_images_blank", "pixels of the first image only")(show(1))
-_lost("images_removed", "the text only: images and their tokens removed")(remove())
+_blank("first_image_blank", "no pixels of the first image")(_show(0, 1))
+_blank("later_images_blank", "pixels of the first image only")(_show(1))
+_lost("images_removed", "the text only: images and their tokens removed")(_remove())
 _lost(
     "images_removed_markers_kept",
     "the text only: image tokens removed, the tokens around them kept",
-)(remove(markers=False))
-_lost("first_image_removed", "no first image")(remove(0, 1))
-_lost("last_image_removed", "no last image")(remove(-1))
-_lost("later_images_removed", "the first image only")(remove(1))
+)(_remove(markers=False))
+_lost("first_image_removed", "no first image")(_remove(0, 1))
+_lost("last_image_removed", "no last image")(_remove(-1))
+_lost("later_images_removed", "the first image only")(_remove(1))
 for _look in ("grey", "white", "black"):
-    _lost(f"{_look}_images", f"{_look} pictures")(show(0, None, _look))
+    _lost(f"{_look}_images", f"{_look} pictures")(_show(0, None, _look))
     _lost(f"first_image_{_look}", f"a {_look} picture in place of the first")(
-        show(0, 1, _look)
+        _show(0, 1, _look)
     )
     _lost(f"later_images_{_look}", f"{_look} pictures after the first")(
-        show(1, None, _look)
+        _show(1, None, _look)
     )
 
 
@@ -145,9 +141,7 @@ for _size in range(1, LARGEST_WINDOW + 1):
     )(_window(_size, removed=False))
 
 
-def exchange(choose: Choice) -> Edit:
-    """Show other pictures, where they have as many tokens."""
-
+def _exchange(choose: Choice) -> Edit:
     def edit(trajectory: Trajectory, samples: Samples) -> Request | None:
         base = Request.of_sample(trajectory)
         indices = range(len(trajectory.spans))
@@ -195,31 +189,30 @@ def _of_stream(step: int) -> Choice:
 
 
 def _own(number: Callable[[int, int], int]) -> Choice:
-    """Take another picture of the sample, by its number and that of the last one."""
     return lambda trajectory, _, index: Picture(
         trajectory.sample, number(index, len(trajectory.spans) - 1)
     )
 
 
-_other("next_rows_images", "the images of the next row")(exchange(_of_row(1)))
-_other("previous_rows_images", "the images of the previous row")(exchange(_of_row(-1)))
+_other("next_rows_images", "the images of the next row")(_exchange(_of_row(1)))
+_other("previous_rows_images", "the images of the previous row")(_exchange(_of_row(-1)))
 _other("images_shifted_forward", "each image replaced by the next one of the batch")(
-    exchange(_of_stream(1))
+    _exchange(_of_stream(1))
 )
 _other("images_shifted_back", "each image replaced by the one before it in the batch")(
-    exchange(_of_stream(-1))
+    _exchange(_of_stream(-1))
 )
 _other("images_reversed", "the images in reverse order")(
-    exchange(_own(lambda index, last: last - index))
+    _exchange(_own(lambda index, last: last - index))
 )
 _other("first_image_everywhere", "the first image in place of all")(
-    exchange(_own(lambda *_: 0))
+    _exchange(_own(lambda *_: 0))
 )
 _other("newest_image_everywhere", "the last image in place of all")(
-    exchange(_own(lambda _, last: last))
+    _exchange(_own(lambda _, last: last))
 )
 _other("image_before", "in each round the image of the round before")(
-    exchange(_own(lambda index, _: max(index - 1, 0)))
+    _exchange(_own(lambda index, _: max(index - 1, 0)))
 )
 
 
@@ -243,7 +236,7 @@ def _reverse_each_request(
     return requests
 
 
-def resize(change: Callable[[Picture, int], Picture]) -> Edit:
+def _resize(change: Callable[[Picture, int], Picture]) -> Edit:
     """Change pictures, of so many pixels, and give them the tokens that they need."""
 
     def edit(trajectory: Trajectory, samples: Samples) -> Request | None:
@@ -270,23 +263,32 @@ def resize(change: Callable[[Picture, int], Picture]) -> Edit:
     return edit
 
 
-def scale_to(percent: int) -> Edit:
-    """Show pictures of a share of the pixels that the model saw."""
-    return resize(lambda picture, _: replace(picture, scale=percent / 100))
+def _scale_to(percent: int) -> Edit:
+    return _resize(lambda picture, _: replace(picture, scale=percent / 100))
 
 
-def limit_to(limit: int) -> Edit:
+def _limit_to(limit: int) -> Edit:
     """Limit a picture that is larger; a smaller one is as the model saw it."""
-    return resize(
+    return _resize(
         lambda picture, pixels: replace(
             picture, max_pixels=limit if limit < pixels else 0
         )
     )
 
 
-register_hypothesis(
-    "stored_size",
-    "pictures of the size at which they are stored",
-    cause="image_expansion",
-    needs=("pictures", "resolution"),
-)(resize(lambda picture, pixels: replace(picture, max_pixels=pixels)))
+_resized = partial(
+    register_hypothesis, cause="image_expansion", needs=("pictures", "resolution")
+)
+_resized("stored_size", "pictures of the size at which they are stored")(
+    _resize(lambda picture, pixels: replace(picture, max_pixels=pixels))
+)
+for _percent in (25, 33, 40, 50, 60, 67, 75, 80, 90, 125, 150, 200, 300, 400):
+    _resized(
+        f"percent_of_the_pixels_{_percent}",
+        f"pictures of {_percent} % of the pixels, with other numbers of image tokens",
+    )(_scale_to(_percent))
+# Largest numbers of pixels that training scripts and servers set: multiples of 28 x 28.
+for _limit in (262_144, 401_408, 602_112, 802_816, 1_003_520, 1_310_720, 2_007_040):
+    _resized(f"at_most_pixels_{_limit}", f"pictures of at most {_limit} pixels")(
+        _limit_to(_limit)
+    )

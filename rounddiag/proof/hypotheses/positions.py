@@ -63,7 +63,7 @@ _text(
 )(_place(lambda trajectory: restart_at([stop for _, stop in trajectory.rounds])))
 
 
-def shift_from(starts: Sequence[int], gap: int) -> Places:
+def _shift_from(starts: Sequence[int], gap: int) -> Places:
     """Return positions that are larger by a gap from each of some tokens on."""
 
     def places(positions: Tensor, sample: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ def _after_padding(trajectory: Trajectory, samples: Samples) -> Request:
     """Let the response go on after the longest prompt, to which all are padded."""
     gap = samples.longest_prompt - trajectory.start
     base = Request.of_sample(trajectory)
-    return replace(base, places=shift_from([trajectory.start], gap)) if gap else base
+    return replace(base, places=_shift_from([trajectory.start], gap)) if gap else base
 
 
 def _shift_after(

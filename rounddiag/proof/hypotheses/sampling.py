@@ -158,7 +158,7 @@ _MIN_P = (0.001, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
 _PENALTIES = (-0.5, -0.2, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0)
 _REPETITIONS = (1.01, 1.02, 1.03, 1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
 _LEAST_OCCURRENCES = 4  # of an id whose logit may have a bias
-_family = partial(Family, kind="processor", needs=("logits",))
+_family = partial(Family, needs=("logits",))
 _cut = partial(_family, cause="truncated_sampling")
 _cut_by_chance = partial(_cut, is_continuous=True)
 _penalty = partial(_family, cause="logit_processor", is_continuous=True)

@@ -50,7 +50,6 @@ class Steps:
 
 
 def _first_shown(samples: Samples, sample: int) -> list[Picture]:
-    """Return each picture of a joined sample, as its first chain has it."""
     known: dict[int, Picture] = {}
     for number in samples.chains.of_sample(sample):
         for index, shown in enumerate(samples.chains.chains[number].shown):
