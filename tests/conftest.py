@@ -109,9 +109,8 @@ def replies_of_small_batch() -> tuple[Any, list[tuple[str, object]]]:
     from rounddiag.export.replies import collect_replies
     from tests.batches import hand_batch
 
-    batches = {"a batch": hand_batch()}
-    diagnoses, replies = collect_replies(batches, {}, worst=3, samples=0)
-    return diagnoses, [*replies]
+    diagnosis, replies = collect_replies(hand_batch(), {}, worst=3, samples=0)
+    return diagnosis, [*replies]
 
 
 @pytest.fixture

@@ -134,7 +134,6 @@ def statistics(batch: Batch) -> dict[str, View]:
         "few_rows": lambda: stats.few_rows(stats.round_summary(batch)),
         "paired_cells": lambda: stats.paired_cells(rounds, rounds, pairs),
         "pair_samples": pairs.to_html,
-        "worst_differences": lambda: stats.worst_differences(tokens, tokens, pairs),
         "worst_round": lambda: stats.worst_round(stats.round_summary(batch)),
     }
     return others | {
@@ -199,10 +198,10 @@ def pages(batch: Batch, folder: Path) -> dict[str, View]:
 
 
 def _explore(batch: Batch) -> None:
-    handle = RequestHandler(Session({"batch": batch}, {}), lambda: None)
+    handle = RequestHandler(Session(batch, {}), lambda: None)
     overview: Any = handle("overview", {"theme": "light"})
     serialize(overview)
-    serialize(handle("trajectory", {"sample": 0, "batch": 0}))
+    serialize(handle("trajectory", {"sample": 0}))
     for name in ("findings", "tokens", "rounds", "samples", "common", "selection"):
         reply: Any = handle("list", {"list": name})
         serialize(reply() if callable(reply) else reply)

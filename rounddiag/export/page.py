@@ -40,13 +40,13 @@ from rounddiag.loaders.output import (
 from rounddiag.runs import Run
 from rounddiag.runs.diagnosis import RunDiagnosis
 from rounddiag.widgets.assets import script, style, theme_css
-from rounddiag.widgets.opening import BatchesLike, open_batches, open_folder, scores_of
+from rounddiag.widgets.opening import BatchLike, open_batch, open_folder, scores_of
 from rounddiag.widgets.serialization import serialize
 from rounddiag.wording import printable
 
 
 def report(
-    data: BatchesLike | Run | ScoredAgain,
+    data: BatchLike | Run | ScoredAgain,
     path: str | os.PathLike[str],
     *,
     worst: int = 8,
@@ -55,12 +55,12 @@ def report(
     b: str | None = None,
     notes: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write a report on batches or a run: one HTML page that needs only a browser.
+    """Write a report on a batch or a run: one HTML page that needs only a browser.
 
-    The report on one batch, or on two of them, is the explorer of `rounddiag.explore`,
-    with the same panes and keys: verdict and findings, all samples and rounds, and some
-    samples token by token with their screenshots and actions. It opens at the evidence
-    of the first finding, two batches where they differ most. Controls that need Python,
+    The report on a batch is the explorer of `rounddiag.explore`, with the same panes
+    and keys: verdict and findings, all samples and rounds, and some samples token by
+    token with their screenshots and actions. It opens at the evidence of the first
+    finding. Controls that need Python,
     such as filters, are disabled. The report on a run has the verdicts over the run,
     the figure of `plot_run`, a comparison of both sides of the first break, and a table
     of steps. The page makes no network requests and follows the reader's light or dark
@@ -68,7 +68,7 @@ def report(
 
     Parameters
     ----------
-    data : Batch or path-like, or two of them, or Run or Proof
+    data : Batch or path-like, or Run or Proof
         What `rounddiag.explore` opens.
     path : path-like
         Where to write. Missing folders are created.
@@ -107,13 +107,11 @@ def report(
         name = PurePath(data.path).name or data.path
         html = sections_page(name, _run_sections(data))
     else:
-        batches, scores = open_batches(data), {"a": a, "b": b}
+        batch, scores = open_batch(data), {"a": a, "b": b}
         chosen = {name: score for name, score in scores.items() if score is not None}
         state = {**scores_of(data), **chosen, "notes": [*notes]}
-        diagnoses, replies = collect_replies(
-            batches, state, worst=worst, samples=samples
-        )
-        html = _explorer_page(_title(batches), diagnoses, replies)
+        diagnosis, replies = collect_replies(batch, state, worst=worst, samples=samples)
+        html = _explorer_page(_title(batch), diagnosis, replies)
     make_folder(file.parent)
     with write_atomically(file, _REPORT) as partial:
         # Damaged text can contain lone surrogates.
@@ -126,10 +124,7 @@ _REPORT = FileKind(
 )
 
 
-def _title(batches: Mapping[str, Batch]) -> str:
-    if len(batches) > 1:
-        return " and ".join(batches)
-    (batch,) = batches.values()
+def _title(batch: Batch) -> str:
     source = batch.meta.get("source")
     name = printable(PurePath(source).name) if isinstance(source, str) else "A batch"
     return name if batch.step is None else f"{name}, step {batch.step}"
@@ -140,7 +135,7 @@ _WITHOUT_SCRIPTS = "All else needs JavaScript: save the file, and open it in a b
 
 def _explorer_page(
     title: str,
-    diagnoses: Mapping[str, Diagnosis],
+    diagnosis: Diagnosis,
     replies: Iterable[tuple[str, object]],
 ) -> str:
     """Return the page; without scripts it has the verdict and the findings alone."""
@@ -151,7 +146,7 @@ def _explorer_page(
     )
     body = f"""<main id="words">
 <h1>{escape(title)}</h1>
-{_words(diagnoses)}</main>
+{_words(diagnosis)}</main>
 {elements}"""
     return document(
         title,
@@ -183,20 +178,15 @@ def _pack(reply: object) -> str:
     return b64encode(zlib.compress(data)).decode()
 
 
-def _words(diagnoses: Mapping[str, Diagnosis]) -> str:
-    parts = []
-    for name, diagnosis in diagnoses.items():
-        lines = [
-            f"{finding.kind}, cause {finding.name}: {finding.location}"
-            for finding in diagnosis
-        ]
-        items = "".join(f"<li>{escape(printable(line))}</li>" for line in lines)
-        text = "<br>\n".join(map(prose, diagnosis.text.splitlines()))
-        if len(diagnoses) > 1:
-            parts.append(f"<h2>{escape(printable(name))}</h2>\n")
-        verdict = f"<strong>{diagnosis.verdict}</strong>: {text}"
-        parts.append(f"<p>{verdict}</p>\n<ol>{items}</ol>\n")
-    return f"{''.join(parts)}<p>{_WITHOUT_SCRIPTS}</p>\n"
+def _words(diagnosis: Diagnosis) -> str:
+    lines = [
+        f"{finding.kind}, cause {finding.name}: {finding.location}"
+        for finding in diagnosis
+    ]
+    items = "".join(f"<li>{escape(printable(line))}</li>" for line in lines)
+    text = "<br>\n".join(map(prose, diagnosis.text.splitlines()))
+    verdict = f"<strong>{diagnosis.verdict}</strong>: {text}"
+    return f"<p>{verdict}</p>\n<ol>{items}</ol>\n<p>{_WITHOUT_SCRIPTS}</p>\n"
 
 
 def _run_sections(run: Run) -> list[Section]:

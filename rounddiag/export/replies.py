@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -18,14 +17,13 @@ from rounddiag.findings import Diagnosis
 from rounddiag.vision import Screenshot
 from rounddiag.widgets.contexts import has_contexts
 from rounddiag.widgets.lists import HEADS, PAGE, ranked_rows, sort_rows
-from rounddiag.widgets.pair import BatchPair
 from rounddiag.widgets.requests import FILE, RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
 from rounddiag.widgets.state import Cursor
 
 # Above this, what needs all tokens once for each column takes too long.
 _FEW_TOKENS = 1_000_000
-# Stops of the threshold's slider: powers of ten, and stops for each.
+# Stops of the threshold: powers of ten, and stops for each.
 _STOPS = (-3, 1, 100)
 # Columns that number things: a line for each value says nothing.
 _NO_GROUPS = ("sample", "sample_id", "round", "token", "num_rounds", "num_tokens")
@@ -40,40 +38,21 @@ _CONTEXTS = 2 << 20
 
 
 def collect_replies(
-    batches: Mapping[str, Batch],
+    batch: Batch,
     state: Mapping[str, Any],
     *,
     worst: int,
     samples: int | Sequence[int | str],
-) -> tuple[dict[str, Diagnosis], Iterator[tuple[str, object]]]:
-    """Return the diagnosis of one or two batches, and every reply with its key.
-
-    A key begins with the number of its batch, whose replies it is one of.
-    """
-    session = Session(batches, state)
-    opened = session.state.batch
-    diagnoses, chosen = dict[str, Diagnosis](), list[list[int]]()
-    for number, name in enumerate(batches):
-        session.change({"batch": number})
-        diagnosis = diagnoses[name] = session.diagnosis
-        if session.pair is None and len(diagnosis):
-            first = first_with_tokens(diagnosis)
-            session.change({"finding": first, "layout": {"list": "findings"}})
-        chosen.append(samples_of_page(session, worst, samples))
-    session.change({"batch": opened})
-    if session.pair is not None:
-        chosen = _with_partners(session.pair, chosen)
-    heatmaps = len(_metrics(session)) * len(_heatmaps(session))
-    total = sum(heatmaps + len(_groups(session)) + len(own) for own in chosen)
-    return diagnoses, _with_progress(_all_replies(session, chosen), total)
-
-
-def _with_partners(pair: BatchPair, chosen: Sequence[list[int]]) -> list[list[int]]:
-    sides = zip(chosen, chosen[::-1], pair.partners[::-1], strict=True)
-    return [
-        [*dict.fromkeys([*own, *(back[at] for at in other if at in back)])]
-        for own, other, back in sides
-    ]
+) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
+    """Return the diagnosis of a batch, and every reply with its key."""
+    session = Session(batch, state)
+    diagnosis = session.diagnosis
+    if len(diagnosis):
+        first = first_with_tokens(diagnosis)
+        session.change({"finding": first, "layout": {"list": "findings"}})
+    chosen = samples_of_page(session, worst, samples)
+    total = len(_metrics(session)) + len(_groups(session)) + len(chosen)
+    return diagnosis, _with_progress(_replies(session, chosen), total)
 
 
 # One for each metric, column of `by`, and sample: what takes long. How many screenshots
@@ -87,7 +66,7 @@ def _with_progress(
     with tqdm(desc="report", total=total, unit="part", leave=False, delay=1) as bar:
         for key, reply in replies:
             yield key, reply
-            _, kind, *names = key.split()
+            kind, *names = key.split()
             bar.update(kind in _PARTS and names[1:] != ["all"])
 
 
@@ -132,17 +111,6 @@ def _sample(batch: Batch, name: int | str) -> int:
 Ask: TypeAlias = "Callable[..., Any]"
 
 
-def _all_replies(
-    session: Session, chosen: Sequence[list[int]]
-) -> Iterator[tuple[str, object]]:
-    opened = session.state
-    for number, own in enumerate(chosen):
-        session.state = opened
-        session.change({"batch": number})
-        for key, reply in _replies(session, own):
-            yield f"{number} {key}", reply
-
-
 def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]]:
     requests = RequestHandler(session, lambda: None)
 
@@ -150,7 +118,6 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
         reply = requests(name, args)
         return reply() if callable(reply) else reply
 
-    ask_batch = partial(ask, batch=session.state.batch)
     overview = ask("overview", theme="light")
     chips = overview["head"]["chips"]
     overview["head"]["chips"] = [chip for chip in chips if chip["label"] != FILE]
@@ -161,7 +128,6 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
             **overview,
             **_thresholds(session),
             "samples": chosen,
-            "partners": session.pair and session.pair.partners[session.state.batch],
             "source": _source(session.batch),
             "places": [place and vars(place) for place in _evidence(session)],
             "colors": [
@@ -181,15 +147,15 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
         names = ("sample", "round", "token")
         yield f"marks {index}", {name: getattr(view, name)[own] for name in names}
     for sample in chosen:
-        reply = ask_batch("trajectory", sample=sample)
+        reply = ask("trajectory", sample=sample)
         yield f"trajectory {sample}", _without_diff(reply)
         gaps = reply["gaps"]
         if sum(gap["num_tokens"] for gap in gaps) <= _OBSERVED and gaps:
             low, high = gaps[0]["start"], gaps[-1]["stop"]
-            seen = ask_batch("observation", sample=sample, start=low, stop=high)
+            seen = ask("observation", sample=sample, start=low, stop=high)
             yield f"seen {sample}", {"low": low, **seen}
-    yield from _contexts(session.batch, chosen, ask_batch)
-    yield from _pictures(session.batch, chosen, ask_batch)
+    yield from _contexts(session.batch, chosen, ask)
+    yield from _pictures(session.batch, chosen, ask)
 
 
 def _contexts(
@@ -233,7 +199,7 @@ def _source(batch: Batch) -> str:
 
 
 def _metrics(session: Session) -> list[str]:
-    return [name for name, *_ in session.options[0]["metric"]]
+    return [name for name, *_ in session.options["metric"]]
 
 
 def _figures(
@@ -241,14 +207,13 @@ def _figures(
 ) -> Iterator[tuple[str, object]]:
     """Yield both figures of each metric; lines and bars of each `by` that are fast."""
     opened = session.state
-    for metric, kind in product(_metrics(session), _heatmaps(session)):
+    for metric in _metrics(session):
         figures = first
-        if (metric, kind) != (opened.metric, opened.heatmap):
-            session.change({"metric": metric, "heatmap": kind})
+        if metric != opened.metric:
+            session.change({"metric": metric})
             figures = ask("overview", theme="light")["figures"]
-        if kind == "batch":
-            yield f"rounds {metric} all", {"figure": figures["rounds"]}
-        yield f"heatmap {metric} {kind}", {"figure": figures["heatmap"]}
+        yield f"rounds {metric} all", {"figure": figures["rounds"]}
+        yield f"heatmap {metric}", {"figure": figures["heatmap"]}
     session.state = opened
     for index, by in _groups(session):
         session.change({"by": by})
@@ -258,19 +223,15 @@ def _figures(
     session.state = opened
 
 
-def _heatmaps(session: Session) -> tuple[str, ...]:
-    return ("batch",) if session.pair is None else ("batch", "difference")
-
-
 def _groups(session: Session) -> list[tuple[int, str]]:
     if session.batch.num_tokens > _FEW_TOKENS:
         return []
-    names = enumerate(session.options[0]["by"])
+    names = enumerate(session.options["by"])
     return [(index, name) for index, name in names if name not in _NO_GROUPS]
 
 
 def _thresholds(session: Session) -> dict[str, Any]:
-    """Count tokens and samples beyond each stop of the threshold's slider."""
+    """Count tokens and samples beyond each stop of the threshold."""
     tokens = session.whole_batch.tokens
     size = np.nan_to_num(tokens["diff"].abs().to_numpy(), nan=-1)
     largest = tokens.assign(size=size).groupby("sample")["size"].max()

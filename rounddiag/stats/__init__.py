@@ -15,7 +15,7 @@ from rounddiag.stats.comparison import compare_batches
 from rounddiag.stats.composition import survivors
 from rounddiag.stats.intervals import FEW_SAMPLES, few_rows
 from rounddiag.stats.outcome_comparison import compare_outcomes
-from rounddiag.stats.pairing import pair_samples, paired_cells, worst_differences
+from rounddiag.stats.pairing import pair_samples, paired_cells
 from rounddiag.stats.roles import role_means
 from rounddiag.stats.staleness import describe_staleness, staleness_share
 from rounddiag.stats.standardisation import conditional_means, standardise
@@ -42,11 +42,17 @@ __all__ = [
     "survivors",
     "tail_shares",
     "worst_cells",
-    "worst_differences",
     "worst_round",
     "worst_samples",
     "worst_tokens",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Say what replaces a name of an older version."""
+    is_known = name == "worst_differences"
+    instead = " Sort `paired_cells` by `difference`." if is_known else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{instead}")
 
 
 def __dir__() -> list[str]:

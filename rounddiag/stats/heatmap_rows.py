@@ -160,26 +160,3 @@ def _select_listed(samples: pd.DataFrame, order: Sequence[int | str]) -> pd.Data
             advice="Name samples by their numbers or ids.",
         )
     return samples.iloc[rows]
-
-
-def common_order(
-    before: pd.DataFrame,
-    after: pd.DataFrame,
-    pairs: pd.DataFrame,
-    order: Order,
-    metric: str = "mean_abs_diff",
-) -> tuple[list[int], list[int]]:
-    """Sort the samples of two batches so that pairs are at the same places."""
-    both = (before, pairs["baseline_sample"]), (after, pairs["sample"])
-    first, other = (frame.iloc[place].reset_index(drop=True) for frame, place in both)
-    larger = {
-        name: np.fmax(first[name].abs(), other[name].abs())
-        for name in {metric, "num_rounds"} & {*first.columns}
-    }
-    rank = order_rows(first.assign(**larger), order, metric).index
-
-    def samples(frame: pd.DataFrame, paired: pd.DataFrame) -> list[int]:
-        alone = order_rows(frame.drop(frame.index[paired["sample"]]), order, metric)
-        return [*paired.loc[rank, "sample"].tolist(), *alone["sample"].tolist()]
-
-    return samples(before, first), samples(after, other)

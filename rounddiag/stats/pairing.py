@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from rounddiag.core.scores import tag_pair
 from rounddiag.schema import ROUNDS, mean_column
-from rounddiag.stats.worst import worst_cells, worst_samples
 
 
 def index_by_id(ids: Sequence[str] | None) -> dict[str, int]:
@@ -123,82 +121,3 @@ def paired_cells(
     cells["difference"] = cells[metric] - cells["baseline_mean"]
     cells.attrs[METRIC] = metric
     return tag_pair(cells, after)
-
-
-_RESULT_COLUMNS = ("num_tokens", "baseline_mean", "mean", "difference", "low")
-
-
-def worst_differences(
-    before: pd.DataFrame, after: pd.DataFrame, pairs: pd.DataFrame, num: int = 20
-) -> dict[str, pd.DataFrame]:
-    r"""Return the rounds and samples that differ most with confidence, largest first.
-
-    Means :math:`m_0, m_1` with the lower bounds :math:`l_0, l_1` that `worst_cells` and
-    `worst_samples` give them are ordered by a lower bound of the size of their
-    difference, :math:`|m_1 - m_0| - \sqrt{(m_0 - l_0)^2 + (m_1 - l_1)^2}`: batches are
-    treated as independent, so the bound is too low where the samples of a pair are
-    correlated. Where it is not above 0, the size itself decides.
-
-    Parameters
-    ----------
-    before, after : DataFrame
-        Token frames of the first batch, and of the one compared with it.
-    pairs : DataFrame
-        As `pair_samples` gives them.
-    num : int
-        Maximum number of each.
-
-    Returns
-    -------
-    dict of DataFrame
-        `rounds` and `samples` whose means differ: `sample_id, baseline_sample, sample`,
-        `round` of rounds, `num_tokens` in the other batch, `baseline_mean` and `mean`
-        of |diff|, `difference` and `low`, in nats.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> from rounddiag.stats import pair_samples
-    >>> batches = [
-    ...     rd.load(f"sample_data/{name}.parquet") for name in ("healthy", "stale")
-    ... ]
-    >>> pairs = pair_samples(*(batch.sample_ids for batch in batches))
-    >>> worst = worst_differences(*map(rd.token_frame, batches), pairs, num=1)
-    >>> worst["samples"][["sample", "difference"]].round(3)
-       sample  difference
-    0       5       0.054
-    """
-    kinds = {"rounds": worst_cells, "samples": worst_samples}
-    ranked = {}
-    for name, worst in kinds.items():
-        first, other = (worst(frame, num=len(frame)) for frame in (before, after))
-        ranked[name] = _join_worst(first, other, pairs).head(num).reset_index(drop=True)
-    return ranked
-
-
-def _join_worst(
-    before: pd.DataFrame, after: pd.DataFrame, pairs: pd.DataFrame
-) -> pd.DataFrame:
-    """Join the means of pairs, sorted by the lower bound of their difference."""
-    keys = [name for name in ("round",) if name in before]
-    first, other = (
-        frame.rename(columns={"mean_abs_diff": "mean"}).assign(
-            square=np.square(frame["mean_abs_diff"] - frame["low"])
-        )[["sample", *keys, "num_tokens", "mean", "square"]]
-        for frame in (before, after)
-    )
-    rows = other.merge(pairs, on="sample").merge(
-        first.rename(columns={"sample": "baseline_sample"}),
-        on=["baseline_sample", *keys],
-        suffixes=("", "_of_baseline"),
-    )
-    difference = rows["mean"] - rows["mean_of_baseline"]
-    reach = np.sqrt(rows["square"] + rows["square_of_baseline"])
-    rows = rows.assign(
-        baseline_mean=rows["mean_of_baseline"],
-        difference=difference,
-        low=difference.abs() - reach,
-    )
-    columns = ["sample_id", "baseline_sample", "sample", *keys, *_RESULT_COLUMNS]
-    rank = np.lexsort((-difference.abs(), -rows["low"].clip(lower=0)))
-    return rows.iloc[rank].loc[difference != 0, columns]

@@ -12,9 +12,8 @@ Five floors, from the top:
   `images` its screenshots and actions.
 - `lists`: the rows of the drawer; `trajectory_columns` has what those of samples say.
 - `session`: the state, with the frames that follow from it. `columns` has a batch's
-  columns, `filters` decides which tokens are kept, `pair` compares two batches,
-  `corrections` says what one drops; `value_means` has the mean |diff| of each value
-  of a column.
+  columns, `filters` decides which tokens are kept, `corrections` says what one
+  drops; `value_means` has the mean |diff| of each value of a column.
 - `state`: every choice as plain data, and the choices that a batch offers.
 
 `page/` has script and style, one file a pane; `view` joins them in order.

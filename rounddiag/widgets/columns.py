@@ -44,23 +44,6 @@ _MAX_LISTED = 500
 OTHERS = "others"
 
 
-class Label(str):
-    """The name of a group; names are in the order of their groups."""
-
-    __slots__ = ("rank",)
-    rank: int
-
-    @classmethod
-    def of(cls, text: str, rank: int) -> Label:
-        """Name a group by its text and its place among all."""
-        label = cls(text)
-        label.rank = rank
-        return label
-
-    def __lt__(self, other: str) -> bool:
-        return self.rank < getattr(other, "rank", -1)
-
-
 class BatchColumns:
     """Every column of a batch with a value for each generated token.
 
@@ -308,8 +291,8 @@ class BatchColumns:
             return False
         return flat.dtype.is_floating_point
 
-    def groups(self, name: str, size: Array) -> tuple[Array, list[Label]]:
-        """Divide all tokens into at most 8 groups by a column."""
+    def groups(self, name: str, size: Array) -> pd.Categorical[str]:
+        """Divide all tokens into at most 8 groups by a column, in their order."""
         codes, values = self.codes(name)
         if len(values) <= MAX_GROUPS:
             texts = [value_text(value) for value in values.tolist()]
@@ -318,7 +301,9 @@ class BatchColumns:
             codes, texts = bins[codes], [range_text(*end) for end in ends]
         else:
             codes, texts = _largest(codes, values, size)
-        return codes, [Label.of(text, rank) for rank, text in enumerate(texts)]
+        names = pd.Index(texts, dtype=object).unique()
+        own = names.get_indexer(pd.Index(texts, dtype=object))
+        return pd.Categorical.from_codes(own[codes], names, ordered=True)
 
 
 def token_columns_of(batch: Batch) -> list[str]:

@@ -1,4 +1,4 @@
-"""`explore`: linked views of a batch, or of two, in a notebook."""
+"""`explore`: linked views of a batch in a notebook."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rounddiag.runs import Run
 from rounddiag.schema import OPENED_WITH
 from rounddiag.text.json_text import object_in
 from rounddiag.widgets.figures import named_figure
-from rounddiag.widgets.opening import BatchesLike, open_batches, open_folder, scores_of
-from rounddiag.widgets.requests import RequestHandler, batch_name
+from rounddiag.widgets.opening import BatchLike, open_batch, open_folder, scores_of
+from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import State, bounding_cells
 from rounddiag.widgets.steps import StepLine, session_at
@@ -30,7 +30,7 @@ from rounddiag.widgets.view import PageWidget, Preview, error_payload
 
 
 def explore(  # noqa: PLR0913 options, by keyword
-    data: BatchesLike | Run | ScoredAgain,
+    data: BatchLike | Run | ScoredAgain,
     /,
     *,
     metric: str | None = None,
@@ -39,8 +39,6 @@ def explore(  # noqa: PLR0913 options, by keyword
     a: str | None = None,
     b: str | None = None,
     by: str | None = None,
-    axis: str | None = None,
-    layers: Mapping[str, bool] | None = None,
     colors: str | None = None,
     filter: Mapping[str, Any] | None = None,  # noqa: A002 the name of the entry
     finding: int | None = None,
@@ -54,33 +52,32 @@ def explore(  # noqa: PLR0913 options, by keyword
     limit: float | None = None,
     notes: Sequence[Mapping[str, Any]] | None = None,
     layout: Mapping[str, Any] | None = None,
-    batch: int | None = None,
-    heatmap: str | None = None,
     step: int | None = None,
     at: str | None = None,
+    **removed: Any,  # noqa: ANN401 entries that older versions saved
 ) -> Explorer:
     """Explore a batch: rounds, samples, tokens, screenshots and actions, linked.
 
     Parameters
     ----------
-    data : Batch or path-like, or two of them, or Run or Proof
+    data : Batch or path-like, or Run or Proof
         A folder of step files is opened as a run, any other path with
-        `rounddiag.load`. Two, in a list or in a dictionary by name, are compared: the
-        second with the first. Of a run, a line of its steps is above the views. Of a
-        proof, the samples that were scored: the best hypothesis against the engine that
-        it explains.
-    metric, threshold, ..., heatmap, step, at
+        `rounddiag.load`. Of a run, a line of its steps is above the views. Of a proof,
+        the samples that were scored: the best hypothesis against the engine that it
+        explains.
+    metric, threshold, ..., layout, step, at
         What to show first, the entries of `Explorer.state`. In the overview: `metric`,
-        `order` and `by` (any column), `a` and `b` (scores), `axis` (`"round"`, or an
-        `along` of `plot_positions`), `layers`, `colors` (`"fixed"` or `"fitted"`). What
-        is kept and marked: `filter={"rank": [3], "round": {"from": 5}}`, `finding` (its
-        number), `current={"sample": 3, "round": 1, "token": 0}`,
+        `order` and `by` (any column), `a` and `b` (scores), `colors` (`"fixed"` or
+        `"fitted"`). What is kept and marked: `filter={"rank": [3], "round": {"from":
+        5}}`, `finding` (its number), `current={"sample": 3, "round": 1, "token": 0}`,
         `cells={"samples": [3, 4], "rounds": [1, 2]}`, `threshold` in nats, `correction`
         (its name) with another `limit`. The sample: `scope` of the token plot
         (`"auto"`, `"round"`, `"sample"`), `log_probs`, `text_color`, `coordinates` of
-        actions, `notes`, `layout`. Of two batches: `batch`, `heatmap`; of a run:
-        `step`. `at="step 40 / task-08/1 / r3 / t17"`, the address of a place, is short
-        for `current`, and for `step` of a run.
+        actions, `notes`, `layout`. Of a run: `step`. `at="step 40 / task-08/1 / r3 /
+        t17"`, the address of a place, is short for `current`, and for `step` of a run.
+    removed
+        `axis`, `layers`, `batch` and `heatmap` of an older version: an error says what
+        to use.
 
     Returns
     -------
@@ -90,7 +87,7 @@ def explore(  # noqa: PLR0913 options, by keyword
     Raises
     ------
     FrameError
-        If an entry is invalid, or there are more than two batches.
+        If an entry is invalid, or there is not one batch.
     LoadError
         If a file cannot be read, or a run has no such `step`.
 
@@ -102,12 +99,6 @@ def explore(  # noqa: PLR0913 options, by keyword
     the diagnosis after its first paint, and offers to go to the evidence. Python, asked
     for a place of an explorer that is not displayed, waits for the diagnosis. Keys work
     after a click into the explorer; `?` lists them.
-
-    Two batches are paired by `sample_ids`, if at least half of the samples of the
-    smaller one are in both. Both are shown in one order of rows and one range of
-    colours; a heatmap shows the difference in each cell, and the explorer opens where
-    it is largest. `state["batch"]` is the active batch, 0 or 1; `state["heatmap"]` is
-    `"batch"` or `"difference"`.
 
     A run opens at the first step after a change of several rounds, else at its last
     one; `step=` is another. A click into the line, or `[` and `]`, go to another step
@@ -125,24 +116,21 @@ def explore(  # noqa: PLR0913 options, by keyword
     given = {
         name: value
         for name, value in locals().items()
-        if value is not None and name not in ("data", "step", "at")
+        if value is not None and name not in ("data", "step", "at", "removed")
     }
     address = None if at is None else Address.parse(at)
-    steps, batches = None, dict[str, Batch]()
-    data = open_folder(data)
+    steps, data = None, open_folder(data)
     if isinstance(data, Run):
         of_address = None if address is None else address.step
         steps = StepLine(data, of_address if step is None else step)
-        shown = data.batch(steps.step)
-        batches = {batch_name(shown): shown}
+        batch = data.batch(steps.step)
     else:
-        batches, given = open_batches(data), {**scores_of(data), **given}
+        batch, given = open_batch(data), {**scores_of(data), **given}
     if address is not None:
-        is_second = batch == 1 and len(batches) > 1
-        place = address.locate([*batches.values()][is_second])
+        place = address.locate(batch)
         numbers = zip(("sample", "round", "token"), place, strict=True)
         given["current"] = {key: index for key, index in numbers if index is not None}
-    return Explorer(batches, steps, **given)
+    return Explorer(batch, steps, **given, **removed)
 
 
 class Explorer:
@@ -150,8 +138,7 @@ class Explorer:
 
     Parameters
     ----------
-    batches : mapping of str to Batch
-        One or two, by their names.
+    batch : Batch
     steps : StepLine, optional
         The steps of a run, the batch being that of the open one.
     **state
@@ -159,14 +146,13 @@ class Explorer:
 
     Attributes
     ----------
-    batches : dict of str to Batch
     last_error : Exception, optional
         The last error, of the page or of a callback.
 
     Examples
     --------
     >>> import rounddiag as rd
-    >>> with rd.explore("sample_data/image_window.parquet", metric="k3") as explorer:
+    >>> with rd.explore("sample_data/image_window.parquet", metric="diff") as explorer:
     ...     explorer.current = {"sample": 2, "round": 0}
     ...     explorer.selection["round"].unique().tolist()
     [0]
@@ -174,15 +160,14 @@ class Explorer:
 
     def __init__(
         self,
-        batches: Mapping[str, Batch],
+        batch: Batch,
         steps: StepLine | None = None,
         /,
         **state: Any,  # noqa: ANN401 entries of many types
     ) -> None:
-        self.batches = dict(batches)
         self.last_error: Exception | None = None
         self._steps = steps
-        self._session = Session(self.batches, state)
+        self._session = Session(batch, state)
         self._callbacks: list[Callable[[Explorer], object]] = []
         self._requests = RequestHandler(self._session, self._run_callbacks)
         self._view: PageWidget | None = None
@@ -190,15 +175,15 @@ class Explorer:
 
     @property
     def batch(self) -> Batch:
-        """The active batch."""
+        """The batch; of a run, that of the open step."""
         return self._session.full_batch
 
     @property
     def state(self) -> dict[str, Any]:
         """All choices, as plain data: `explore(batch, **state)` shows the same.
 
-        A copy. Set a part of it with `explorer.state = {"metric": "k3"}`;
-        `explorer.state["metric"] = "k3"` has no effect.
+        A copy. Set a part of it with `explorer.state = {"metric": "diff"}`;
+        `explorer.state["metric"] = "diff"` has no effect.
         """
         step = {} if self._steps is None else {"step": self._steps.step}
         return {**step, **self._placed_session.state.as_dict()}
@@ -261,7 +246,7 @@ class Explorer:
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """What `rounddiag.diagnose` says of the active batch."""
+        """What `rounddiag.diagnose` says of the batch."""
         return self._session.diagnosis
 
     @property
@@ -295,7 +280,7 @@ class Explorer:
     def to_code(self) -> str:
         """Return the code that opens the same files and shows the same state."""
         run = None if self._steps is None else self._steps.run.path
-        return write_code(self.batches, self._placed_session.state, run, self.step)
+        return write_code(self.batch, self._placed_session.state, run, self.step)
 
     def close(self) -> None:
         """Remove the explorer from the page, and free its frames.
@@ -379,10 +364,9 @@ class Explorer:
         if self._steps is None or step == self._steps.step:
             return
         batch = self._steps.run.batch(step)
-        session = session_at(self._session, batch, batch_name(batch))
+        session = session_at(self._session, batch)
         self._requests.clear_cache()
         self._steps.step, self._session = step, session
-        self.batches = {batch_name(batch): batch}
         self._requests = RequestHandler(session, self._run_callbacks)
         self._preview.session = session
 
@@ -411,55 +395,38 @@ class Explorer:
             self._view.notify(name, **facts)
 
 
-_PAIR_ENTRIES = ("batch", "heatmap")
-
-
 def write_code(
-    batches: Mapping[str, Batch],
+    batch: Batch,
     state: State,
     run: str | None = None,
     step: int | None = None,
 ) -> str:
-    """Return the code that opens the files of one or two batches in a state.
+    """Return the code that opens the file of a batch in a state.
 
-    Without a file, one batch is called `batch`, and two are called `batches`. Of the
-    step of a run, `run` is the folder.
+    Without a file it is called `batch`. Of the step of a run, `run` is the folder.
 
     Examples
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/healthy.parquet")
-    >>> print(write_code({"healthy": batch}, State(metric="k3")))
+    >>> print(write_code(batch, State(metric="diff")))
     import rounddiag as rd
     <BLANKLINE>
     batch = rd.load('sample_data/healthy.parquet')
-    rd.explore(batch, metric='k3', current={'sample': 0, 'round': 0, 'token': 0})
+    rd.explore(batch, metric='diff', current={'sample': 0, 'round': 0, 'token': 0})
     """
-    name, value = _variable(batches)
+    name, value = "batch", _load_call(batch)
     if run is not None:
         name, value = "run", f"rd.open_run({run!r})"
     default, now = State().as_dict(), state.as_dict()
-    needed = ("current", *(_PAIR_ENTRIES if len(batches) > 1 else ()))
     entries = {
-        key: now[key] for key in now if now[key] != default[key] or key in needed
+        key: now[key] for key in now if now[key] != default[key] or key == "current"
     }
     if run is not None:
         entries = {"step": step, **entries}
     arguments = "".join(f", {key}={value!r}" for key, value in entries.items())
     assignment = f"{name} = {value}\n" if value else ""
     return f"import rounddiag as rd\n\n{assignment}rd.explore({name}{arguments})"
-
-
-def _variable(batches: Mapping[str, Batch]) -> tuple[str, str]:
-    """Return name and value of the batches in code; no value if one has no file."""
-    name = "batch" if len(batches) == 1 else "batches"
-    loads = [*map(_load_call, batches.values())]
-    if not all(loads):
-        return name, ""
-    if len(loads) == 1:
-        return name, loads[0]
-    pairs = zip(batches, loads, strict=True)
-    return name, f"{{{', '.join(f'{key!r}: {call}' for key, call in pairs)}}}"
 
 
 def _load_call(batch: Batch) -> str:

@@ -14,23 +14,19 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import LogAxis
 from rounddiag.figures._parts.canvas import ThemeName, empty_figure, theme_of
 from rounddiag.figures._parts.display import caption, plain_text
-from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures._parts.labels import (
     BESIDE_TICKS,
     hover_text,
     shorten_name,
     subject,
 )
-from rounddiag.figures.compare import COMPARE_LAYERS, plot_compare
 from rounddiag.figures.heatmap import plot_heatmap
-from rounddiag.figures.positions import plot_positions
-from rounddiag.figures.rounds import RoundOptions, plot_rounds
+from rounddiag.figures.rounds import plot_rounds
 from rounddiag.figures.trajectory import plot_trajectory
 from rounddiag.schema import METRICS
 from rounddiag.stats.heatmap_rows import Order, order_rows, summarize_samples
 from rounddiag.widgets.corrections import DROPPED, mark_dropped
 from rounddiag.widgets.filters import FilteredBatch
-from rounddiag.widgets.pair import FilteredPair
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import State
 
@@ -63,7 +59,9 @@ _LABEL_ABOVE = {
 _FITS = {"automargin": False, "ticklabeloverflow": "allow"}
 _SHORT = 7
 _NO_MARGINALS = {"marginals": False}
-_OF_PARTS_OF_SAMPLES = ("round", "token", "text", "role")
+_PARTS_OF_ROUNDS = {"token", "text", "role"}
+# A pane has room for the means alone: counts are in the hover text.
+_MEANS_ALONE = {"counts": False}
 
 
 def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, bytes]:
@@ -103,10 +101,10 @@ def bands(session: Session, theme: ThemeName | None) -> dict[str, str] | None:
     A sample has none if its tokens have several values.
     """
     filtered = session.filtered_batch
-    if filtered.by is None or session.pair is not None:
+    if filtered.by is None:
         return None
     pairs = filtered.tokens[["sample", filtered.by]].drop_duplicates()
-    values = sorted(pairs[filtered.by].unique())
+    values = pairs[filtered.by].sort_values().unique()
     alone = pairs[~pairs["sample"].duplicated(keep=False)]
     colors = dict(zip(values, theme_of(theme).lines, strict=False))
     return {
@@ -126,8 +124,6 @@ def rounds_pane(session: Session, theme: ThemeName | None) -> bytes:
 def _key_lines(figure: go.Figure, session: Session) -> list[str]:
     """Return the captions that name the lines: their signs have colours."""
     keys = [note for note in caption(figure)[1:] if "<span" in note]
-    if session.pair is not None:
-        return [key.partition(": ")[0] for key in keys[: len(session.batches)]]
     return [] if session.state.by is None else keys
 
 
@@ -246,22 +242,14 @@ def named_figure(session: Session, name: str) -> go.Figure:
 
 
 def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure:
-    """Draw the mean of the metric per round, or over another axis.
+    """Draw the mean of the metric per round.
 
     It ignores the filter by round, so that other rounds can be chosen in it.
     """
-    state, (filtered, pair) = session.state, session.with_all_rounds()
-    available = available_layers(session)
-    layers = {name: state.layers.get(name, is_on) for name, is_on in available.items()}
-    if pair is not None:
-        return plot_compare(pair.data, metric=state.metric, layers=layers, theme=theme)
+    state, filtered = session.state, session.with_all_rounds()
     if reason := empty_reason(filtered):
         return empty_figure(
             f"{subject(state.metric)} per round", reason, theme_of(theme)
-        )
-    if state.axis != "round":
-        return plot_positions(
-            filtered.samples, along=state.axis, metric=state.metric, theme=theme
         )
     by, diagnosis = filtered.by, session.known_diagnosis
     figure = plot_rounds(
@@ -269,7 +257,7 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         metric=state.metric,
         by=by,
         onset=diagnosis.onset if diagnosis and filtered.is_all and by is None else None,
-        layers=layers,
+        layers=_MEANS_ALONE,
         theme=theme,
     )
     if by is not None and not METRICS[state.metric].is_signed:
@@ -291,7 +279,7 @@ def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figur
     """Draw every sample in every round that the filter keeps."""
     figure, rounds = _heatmap(session, theme), session.state.filter.get("round")
     tokens, fates = session.filtered_batch.tokens, session.fates
-    if fates is not None and figure.data and session.difference is None:
+    if fates is not None and figure.data:
         is_dropped = fates[session.own_columns.flat_index(tokens)] == DROPPED
         mark_dropped(figure, tokens, is_dropped, theme_of(theme))
     first = rounds.get("from") if isinstance(rounds, dict) else None
@@ -302,8 +290,6 @@ def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figur
 
 def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
     state, filtered = session.state, session.filtered_batch
-    if (pair := session.filtered_pair) is not None:
-        return _heatmap_of_pair(pair, state, theme)
     if reason := empty_reason(filtered):
         title = f"{subject(state.metric)} per sample and round"
         return empty_figure(title, reason, theme_of(theme))
@@ -338,46 +324,11 @@ def _rows(session: Session, metric: str) -> list[int]:
     return sorted(map(int, worst), key=lambda sample: int(rank[sample]))
 
 
-def _heatmap_of_pair(
-    pair: FilteredPair, state: State, theme: ThemeName | None
-) -> go.Figure:
-    """Draw the cells of the active batch, or their difference from the other batch.
-
-    Rows are in one order, and colours have one range, whichever batch is active.
-    """
-    metric = METRICS[state.metric]
-    column = metric.mean_column.name
-    order = pair.order(state.order, column)  # type: ignore[arg-type]
-    if state.heatmap == "batch":
-        own = pair.sides[pair.batch]
-        return plot_heatmap(
-            own.batch if own.is_all else own.rounds,
-            order=order,
-            metric=column,
-            color_range=(state.colors == "fixed" and metric.color_range)
-            or choose_color_range(pair.values(column), column),
-            layers=_NO_MARGINALS,
-            theme=theme,
-        )
-    if reason := pair.pair.unpaired_reason:
-        return empty_figure("Difference per sample and round", reason, theme_of(theme))
-    paired = pair.pair.partners[pair.batch]
-    return plot_heatmap(
-        pair.differences(column),
-        order=[sample for sample in order if sample in paired],
-        metric="difference",
-        layers=_NO_MARGINALS,
-        theme=theme,
-    )
-
-
 def align_rounds(figure: go.Figure, session: Session) -> None:
     """Give the x axis of a figure of rounds the range of all rounds, at full width."""
-    last = [
-        int(batch.rounds.round.max()) for batch in session.batches if batch.num_rounds
-    ]
-    if session.state.axis == "round" and last:
-        rounds = [-0.5, max(last) + 0.5]
+    batch = session.full_batch
+    if batch.num_rounds:
+        rounds = [-0.5, int(batch.rounds.round.max()) + 0.5]
         figure.update_layout(xaxis={"range": rounds, "domain": (0, 1)})
 
 
@@ -396,17 +347,8 @@ def cover_rounds_before(figure: go.Figure, index: int, theme: ThemeName | None) 
 
 
 def filter_note(state: State) -> str:
-    """Say which parts of the filter the figures ignore, and why; empty for none."""
-    names = [name for name in state.filter if name in _OF_PARTS_OF_SAMPLES]
-    ignored = [f"the filter by {name}" for name in names]
-    ignored += ["`by`"] if state.by is not None else []
-    if state.axis != "round" and ignored:
-        verb = "does" if len(ignored) == 1 else "do"
-        return (
-            "All tokens of the kept samples:"
-            f" {' and '.join(ignored)} {verb} not apply to this axis."
-        )
-    if {*names} - {"round"}:
+    """Say what the filter leaves of cells; empty if it keeps all of their tokens."""
+    if _PARTS_OF_ROUNDS & state.filter.keys():
         return "Hatched: no such round, or the filter keeps no token of it."
     return ""
 
@@ -420,16 +362,3 @@ def empty_reason(filtered: FilteredBatch) -> str:
     if filtered.is_all:
         return "no generated tokens: the response mask is 0"
     return "the filter keeps no token"
-
-
-def available_layers(session: Session) -> dict[str, bool]:
-    """Return the layers of the upper figure, and whether each is on by default."""
-    if session.pair is not None:
-        return {**dict.fromkeys(COMPARE_LAYERS, True), "heatmap": False}
-    state = session.state
-    options = RoundOptions(
-        metric=state.metric, weight="token", by=state.by, last_aligned=False
-    )
-    # A pane has room for the means alone: counts are in the hover text.
-    off = {"counts": False} if "counts" in options.default_layers else {}
-    return {**options.default_layers, **off}

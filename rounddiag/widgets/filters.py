@@ -64,20 +64,11 @@ class FilteredBatch:
     def summary_by_group(self, metric: str) -> pd.DataFrame:
         """Return the round summary of each group, under the name of the column."""
         summaries = []
-        for name, rows in sorted(
-            self.tokens.groupby(self.by), key=lambda group: group[0]
-        ):
+        for name, rows in self.tokens.groupby(self.by, observed=True):
             summary = round_summary(rows, metric=metric)
-            summary[self.by] = np.full(len(summary), name, object)
-            summaries.append(summary)
-        return pd.concat(summaries, ignore_index=True)
-
-    @property
-    def samples(self) -> Batch:
-        """The samples with at least one kept token, with all of their tokens."""
-        if self.is_all:
-            return self.batch
-        return self.batch[self.tokens["sample"].unique()]
+            summaries.append(summary.assign(**{str(self.by): name}))
+        every = pd.concat(summaries, ignore_index=True)
+        return every.astype({self.by: self.tokens[self.by].dtype})
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
@@ -143,8 +134,7 @@ def filter_batch(
     is_taken = by in [*tokens, *(column.name for column in SUMMARY.columns)]
     name = f"{by} group" if is_taken else by
     if by is not None:
-        codes, labels = columns.groups(by, np.abs(tokens["diff"].to_numpy()))
-        tokens[name] = np.array(labels, object)[codes]
+        tokens[name] = columns.groups(by, np.abs(tokens["diff"].to_numpy()))
     if keep:
         tokens = tokens[kept_tokens(columns, keep)].reset_index(drop=True)
     return FilteredBatch(batch, tokens, is_all=not keep, by=name)
@@ -172,11 +162,6 @@ def filter_of_place(
             end = "from" if condition.relation == ">=" else "to"
             keep[name] = {**keep.get(name, {}), end: value}
     return keep
-
-
-def nothing_kept(batch: Batch) -> FilteredBatch:
-    """Return the result of a filter that keeps no token."""
-    return FilteredBatch(batch, _tokens(batch[:0], sources=True), is_all=False)
 
 
 def _tokens(batch: Batch, *, sources: bool) -> pd.DataFrame:

@@ -178,12 +178,10 @@ def _means(
     columns.append((size, "count", rows["num_tokens"].to_numpy()))
     why = ""
     if has_pair(session.batch):
-        pair = session.difference
-        value = ("difference", "change") if pair else ("mean_abs_diff", "number")
-        head = f"{value[0]} [nat]".replace("_abs_diff", " |diff|")
-        columns.append((head, value[1], rows[value[0]].to_numpy()))
+        mean = rows["mean_abs_diff"].to_numpy()
+        columns.append(("mean |diff| [nat]", "number", mean))
         columns.append(("at least", "bound", rows["low"].to_numpy()))
-        why = "The paired samples do not differ." if pair else "Nothing is finite."
+        why = "Nothing is finite."
     else:
         metric = METRICS[session.state.metric]
         name = metric.mean_column.name
@@ -208,9 +206,9 @@ def ranked_rows(
     Without a pair of log-probs nothing is compared: samples are by reward and length,
     rounds by length.
     """
-    filtered, pair = session.filtered_batch, session.difference
+    filtered = session.filtered_batch
     if has_pair(session.batch):
-        worst = pair.worst[kind] if pair else getattr(filtered, f"worst_{kind}")
+        worst = getattr(filtered, f"worst_{kind}")
         return worst, "by a lower confidence bound, shrunk for cells of few tokens"
     name, cells = METRICS[session.state.metric].mean_column.name, filtered.cells
     ranked, keys = cells[["sample", "round", "num_tokens", name]], ["num_tokens"]
@@ -230,7 +228,6 @@ HEADS = {"sample_id": "id", "group_id": "group", "num_rounds": "rounds"}
 _RANKED = {
     **dict.fromkeys(("tokens", "words"), "num_tokens"),
     "mean |diff| [nat]": "mean_abs_diff",
-    "difference [nat]": "difference",
     "at least": "low",
 }
 # What is read of the samples of a list, by its head.

@@ -24,7 +24,6 @@ from rounddiag.stats.tail import overall
 from rounddiag.widgets.contexts import context_payload
 from rounddiag.widgets.corrections import chosen_correction, describe_correction
 from rounddiag.widgets.figures import (
-    available_layers,
     empty_reason,
     filter_note,
     overview_figures,
@@ -57,7 +56,7 @@ class RequestHandler:
     def __init__(self, session: Session, on_select: Callable[[], None]) -> None:
         self._session = session
         self._on_select = on_select
-        self._caches = [BatchCache(batch) for batch in session.batches]
+        self._cache = BatchCache(session.full_batch)
 
         # By the entries of the state that the figures show. Without a reference to the
         # handler: nothing has to wait for a collector.
@@ -77,14 +76,16 @@ class RequestHandler:
             "token_axes": lambda log_probs, theme: token_axes(
                 session, theme, log_probs=log_probs
             ),
-            "observation": self._observation,
-            "context": self._context,
-            "thumbnails": lambda sample, indices, batch: {
-                "shots": thumbnails(session.batches[batch], sample, indices)
-            },
-            "image": lambda sample, index, batch: full_screenshot(
-                session.batches[batch], sample, index
+            "observation": partial(
+                observed_tokens, session.full_batch, cache=self._cache
             ),
+            "context": lambda sample, round: context_payload(  # noqa: A006 as the page says
+                session.full_batch, sample, round
+            ),
+            "thumbnails": lambda sample, indices: {
+                "shots": thumbnails(session.full_batch, sample, indices)
+            },
+            "image": partial(full_screenshot, session.full_batch),
             "diagnosis": lambda: self._diagnosis,
             "rounds": lambda theme: {"figure": rounds_pane(session, theme)},
             "list": self._list,
@@ -109,25 +110,19 @@ class RequestHandler:
 
     def _overview(self, theme: ThemeName) -> dict[str, Any]:
         session, state = self._session, self._session.state
-        pair, filtered = session.pair, session.filtered_batch
+        filtered = session.filtered_batch
         shown = state.as_dict()
         drawn = {key: shown[key] for key in shown.keys() - CHOSEN - {"layout"}}
         known = session.known_diagnosis
         drawn["has_onset"] = has_onset = bool(known and known.onset)
         return {
             "head": describe_batch(session.batch, session.whole_batch.tokens),
-            "pair": pair and {"names": pair.names, "description": pair.description},
-            "options": {
-                **session.options[state.batch],
-                "layers": available_layers(session),
-            },
+            "options": session.options,
             "state": shown,
             "figures": self._draw(json.dumps(drawn, sort_keys=True), theme),
             "has_onset": has_onset,
             "note": filter_note(state) if len(filtered.tokens) else "",
-            "groups": None
-            if pair or state.by is None
-            else value_means(session, state.by),
+            "groups": None if state.by is None else value_means(session, state.by),
             "corrected": self._corrected(),
             "counts": {
                 **filtered.count_beyond(state.threshold),
@@ -193,20 +188,19 @@ class RequestHandler:
         own = finding.indices[view.sample[finding.indices] == sample]
         return {"round": view.round[own], "token": view.token[own]}
 
-    def _trajectory(self, sample: int, batch: int) -> dict[str, Any]:
+    def _trajectory(self, sample: int) -> dict[str, Any]:
         session, state = self._session, self._session.state
-        columns = session.columns[batch]
+        columns = session.own_columns
         payload = sample_payload(
-            session.batches[batch],
+            session.full_batch,
             sample,
             state.a,
             state.b,
-            self._caches[batch],
+            self._cache,
             columns.known_roles(sample),
         )
-        names = session.pair.describe_sample(batch, sample) if session.pair else {}
         facts = {"facts": columns.facts(sample), "mates": columns.mates(sample)}
-        return {**payload, **facts, "batch": batch, **names}
+        return {**payload, **facts}
 
     def _kept(self, sample: int) -> dict[str, Any]:
         tokens, columns = self._session.filtered_batch.tokens, self._session.own_columns
@@ -234,15 +228,6 @@ class RequestHandler:
         tokens = self._session.filtered_batch.tokens
         is_beyond = tokens["diff"].abs() > self._session.state.threshold
         return {"samples": tokens["sample"][is_beyond].unique()}
-
-    def _observation(
-        self, sample: int, start: int, stop: int, batch: int
-    ) -> dict[str, Any]:
-        data, cache = self._session.batches[batch], self._caches[batch]
-        return observed_tokens(data, sample, start, stop, cache)
-
-    def _context(self, sample: int, round: int, batch: int) -> dict[str, Any]:  # noqa: A002 as the page says
-        return context_payload(self._session.batches[batch], sample, round)
 
 
 def describe_batch(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""The state of an explorer, and the frames of its one or two batches for that state."""
+"""The state of an explorer, and the frames of its batch for that state."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from threading import RLock
@@ -22,17 +22,14 @@ from rounddiag.errors import FrameError
 from rounddiag.findings import (
     Diagnosis,
     Finding,
-    Range,
     View,
     diagnose,
     known_diagnosis,
 )
 from rounddiag.findings.view import most_to_see
-from rounddiag.schema import Correction
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.corrections import chosen_correction, find_fates
-from rounddiag.widgets.filters import FilteredBatch, filter_batch, nothing_kept
-from rounddiag.widgets.pair import BatchPair, FilteredPair
+from rounddiag.widgets.filters import FilteredBatch, filter_batch
 from rounddiag.widgets.state import (
     CellBox,
     Cursor,
@@ -44,98 +41,78 @@ from rounddiag.widgets.state import (
 )
 from rounddiag.widgets.trajectory_columns import TrajectoryTexts
 
-# For each batch: all of it, what is kept of all rounds, and of some.
-_CACHED_PER_BATCH = 3
+# All of the batch, what is kept of all rounds, and of some.
+_NUM_FILTERED = 3
 # Entries of the state that are a place which somebody has chosen.
 CHOSEN = {"current", "cells", "finding"}
 
 
 class Session:
-    """A batch, or a pair of them, and a state that is valid for it.
+    """A batch, and a state that is valid for it.
 
     Parameters
     ----------
-    batches : mapping of str to Batch
-        One or two, by their names.
+    batch : Batch
     state : mapping
         As from `State.as_dict`, or a part of it.
 
     Attributes
     ----------
-    pair: Of two batches.
-    options: The available choices for each batch.
+    full_batch: The batch, with all its scores.
+    own_columns: Its columns.
+    trajectory_texts: The outcomes and tasks of its samples.
+    options: The available choices.
     is_placed: Whether anybody has chosen a place, a finding or cells.
     """
 
-    def __init__(self, batches: Mapping[str, Batch], state: Mapping[str, Any]) -> None:
-        self.batches = tuple(batches.values())
-        self.pair = BatchPair(batches) if len(batches) > 1 else None
-        self.columns = tuple(BatchColumns(batch) for batch in self.batches)
-        self.trajectories = tuple(TrajectoryTexts(batch) for batch in self.batches)
+    def __init__(self, batch: Batch, state: Mapping[str, Any]) -> None:
+        self.full_batch = batch
+        self.own_columns = BatchColumns(batch)
+        self.trajectory_texts = TrajectoryTexts(batch)
         # Without a reference to the session: nothing has to wait for a collector.
-        cached = lru_cache(_CACHED_PER_BATCH * len(self.batches))
-        self._filter_batch = cached(partial(_filter_batch, self.columns))
-        self._read_view = lru_cache(partial(_read_view, self.batches))
-        self._find_fates = lru_cache(partial(_find_fates, self.batches))
+        cached = lru_cache(_NUM_FILTERED)
+        self._filter_batch = cached(partial(_filter_batch, self.own_columns))
+        self._read_view = lru_cache(partial(View.from_batch, batch))
+        self._find_fates = lru_cache(partial(find_fates, batch))
         # Python and the page, which asks in a thread, wait for one and the same.
         self._diagnosing = RLock()
-        options = [available_options(columns) for columns in self.columns]
-        self.options = options if self.pair is None else self.pair.options(options)
+        self.options = available_options(self.own_columns)
         # Without a pair of log-probs the overview shows what there is.
-        metric = self.options[0]["metric"][0][0]
-        initial: dict[str, Any] = {"metric": metric}
-        if not has_pair(self.batches[0]):
-            orders = self.options[0]["order"]
-            initial["order"] = "reward" if "reward" in orders else "rounds"
-        if self.pair is not None:
-            initial = self.pair.initial_state
-        state = plain_changes(state)
-        state = self._number_sample(state, state.get("batch", 0))
+        initial: dict[str, Any] = {"metric": self.options["metric"][0][0]}
+        if not has_pair(batch):
+            has_rewards = "reward" in self.options["order"]
+            initial["order"] = "reward" if has_rewards else "rounds"
+        state = self._number_sample(plain_changes(state))
         self.state = self._require_valid(State.from_dict({**initial, **state}))
-        # Two batches are opened where they differ most.
-        self.is_placed = bool(CHOSEN & set(state)) or self.pair is not None
+        self.is_placed = bool(CHOSEN & set(state))
         if "current" not in state:
             self.state = replace(self.state, current=self._worst_place())
         if self.known_diagnosis is not None:
             self.open_at_evidence()
 
     @property
-    def full_batch(self) -> Batch:
-        """The active batch, with all its scores."""
-        return self.batches[self.state.batch]
-
-    @property
     def batch(self) -> Batch:
-        """The active batch; its two log-probs are those of the chosen pair."""
+        """The batch; its two log-probs are those of the chosen pair."""
         return Measured.of(self.full_batch, self.state.a, self.state.b).require_batch()
 
     def change(self, changes: Mapping[str, Any]) -> None:
         """Replace entries of the state; an invalid entry changes nothing.
 
-        A change of `batch` keeps to the partners of the samples, as far as there are; a
-        change of `finding` goes to its evidence.
+        A change of `finding` goes to its evidence.
         """
-        changes = plain_changes(changes)
+        changes = self._number_sample(plain_changes(changes))
         self.is_placed |= bool(CHOSEN & set(changes))
-        batch = changes.get("batch", self.state.batch)
-        changes = self._number_sample(changes, batch)
-        if self.pair is None or batch == self.state.batch:
-            state = self._require_valid(self.state.with_changes(changes))
-            if changes.get("finding") is not None and "current" not in changes:
-                finding = self._finding(state)
-                state = replace(state, current=evidence_place(finding) or state.current)
-            self.state = state
-        else:
-            self._switch_batch(self.pair, {"finding": None, **changes})
+        state = self._require_valid(self.state.with_changes(changes))
+        if changes.get("finding") is not None and "current" not in changes:
+            finding = self._finding(state)
+            state = replace(state, current=evidence_place(finding) or state.current)
+        self.state = state
 
-    def _number_sample(
-        self, changes: Mapping[str, Any], batch: object
-    ) -> Mapping[str, Any]:
+    def _number_sample(self, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Replace the id of the current sample by its number."""
-        match changes, batch:
-            case {"current": {"sample": str(name), **others}}, 0 | 1:
-                index = min(int(batch), len(self.batches) - 1)
-                number = self.batches[index].sample_number(name)
+        match changes:
+            case {"current": {"sample": str(name), **others}}:
+                number = self.full_batch.sample_number(name)
                 return {**changes, "current": {"sample": number, **others}}
         return changes
 
@@ -147,7 +124,7 @@ class Session:
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """What is wrong with the active batch, for the chosen pair of scores."""
+        """What is wrong with the batch, for the chosen pair of scores."""
         return self._diagnosis_for(self.state)
 
     @property
@@ -156,7 +133,7 @@ class Session:
         diagnosis, state = self.diagnosis, self.state
         if len(diagnosis):
             return diagnosis[0].view
-        return self._read_view(state.batch, state.a, state.b, diagnosis.reference)
+        return self._read_view(state.a, state.b, diagnosis.reference)
 
     @property
     def known_diagnosis(self) -> Diagnosis | None:
@@ -165,12 +142,12 @@ class Session:
 
     @property
     def fates(self) -> Array | None:
-        """What the chosen correction does to each token of the active batch."""
+        """What the chosen correction does to each token."""
         state = self.state
         correction = chosen_correction(state.correction, state.limit)
         if correction is None:
             return None
-        return self._find_fates(state.batch, correction, state.a, state.b)
+        return self._find_fates(correction, state.a, state.b)
 
     def open_at_evidence(self) -> bool:
         """Go to the evidence of the first finding, unless anybody has chosen a place.
@@ -206,49 +183,28 @@ class Session:
 
     def _diagnosis_for(self, state: State) -> Diagnosis:
         with self._diagnosing:
-            diagnosis = diagnose(self.batches[state.batch], a=state.a, b=state.b)
+            diagnosis = diagnose(self.full_batch, a=state.a, b=state.b)
         if (
             len(diagnosis)
             and (roles := diagnosis[0].view.facts.memo.get("roles")) is not None
         ):
-            self.columns[state.batch].use_roles(roles)
+            self.own_columns.use_roles(roles)
         return diagnosis
 
     @property
     def filtered_batch(self) -> FilteredBatch:
-        """What the filter keeps of the active batch."""
+        """What the filter keeps of the batch."""
         return self.filter_for(self.state)
 
-    @property
-    def filtered_pair(self) -> FilteredPair | None:
-        """What the filter keeps of two batches; None for one."""
-        return self._filter_pair(self.state)
-
-    def with_all_rounds(self) -> tuple[FilteredBatch, FilteredPair | None]:
-        """Return `filtered_batch` and `filtered_pair` without the filter by round."""
+    def with_all_rounds(self) -> FilteredBatch:
+        """Return `filtered_batch` without the filter by round."""
         keep = {k: value for k, value in self.state.filter.items() if k != "round"}
-        state = replace(self.state, filter=keep)
-        return self.filter_for(state), self._filter_pair(state)
+        return self.filter_for(replace(self.state, filter=keep))
 
     @property
     def whole_batch(self) -> FilteredBatch:
-        """All of the active batch."""
+        """All of the batch."""
         return self.filter_for(_without_filter(self.state))
-
-    @property
-    def difference(self) -> FilteredPair | None:
-        """The pair, if the difference of two batches is shown."""
-        return self.filtered_pair if self.state.heatmap == "difference" else None
-
-    @property
-    def own_columns(self) -> BatchColumns:
-        """The columns of the active batch."""
-        return self.columns[self.state.batch]
-
-    @property
-    def trajectory_texts(self) -> TrajectoryTexts:
-        """The outcomes and tasks of the active batch."""
-        return self.trajectories[self.state.batch]
 
     @property
     def selected_cells(self) -> CellBox:
@@ -300,53 +256,9 @@ class Session:
         return _worst_token(self.filtered_batch.tokens, cells) or self.state.current
 
     def filter_for(self, state: State) -> FilteredBatch:
-        """Return what the filter of a state keeps of its active batch."""
+        """Return what the filter of a state keeps of the batch."""
         keep = json.dumps(state.filter, sort_keys=True)
-        return self._filter_batch(state.batch, keep, state.a, state.b, state.by)
-
-    def _filter_pair(self, state: State) -> FilteredPair | None:
-        if self.pair is None:
-            return None
-        own, other = self.filter_for(state), self._other_side(self.pair, state)
-        sides = (other, own) if state.batch else (own, other)
-        return FilteredPair(self.pair, sides, state.batch)
-
-    def _other_side(self, pair: BatchPair, state: State) -> FilteredBatch:
-        other = 1 - state.batch
-        keep = pair.translate_filter(state)
-        try:
-            return self.filter_for(replace(state, batch=other, filter=keep))
-        except FrameError:  # the filter is valid for the active batch only
-            other_side = Measured.of(self.batches[other], state.a, state.b)
-            return nothing_kept(other_side.require_batch())
-
-    def _switch_batch(self, pair: BatchPair, changes: Mapping[str, Any]) -> None:
-        """Activate the other batch, at the same token unless `changes` has another.
-
-        A filter that is not valid for it, by a group that it does not have, is removed.
-        """
-        before = self.state
-        switched = {"current": Cursor(), **pair.translate_state(before), **changes}
-        try:
-            self.state = self._require_valid(before.with_changes(switched))
-        except FrameError:
-            if "filter" in changes:
-                raise
-            switched["filter"] = {}
-            self.state = self._require_valid(before.with_changes(switched))
-        if "current" not in changes:
-            sample = pair.partners[before.batch].get(before.current.sample)
-            place = self._nearest_place(sample, before.current)
-            self.state = replace(self.state, current=place)
-
-    def _nearest_place(self, sample: int | None, place: Cursor) -> Cursor:
-        """Return the token of a sample that is nearest to a place in another one."""
-        counts = {} if sample is None else self._round_sizes(sample, self.state.batch)
-        rounds = [index for index in counts if index <= place.round]
-        if sample is None or not rounds:
-            return self._worst_place()
-        token = min(place.token, counts[rounds[-1]] - 1)
-        return Cursor(sample=sample, round=rounds[-1], token=token)
+        return self._filter_batch(keep, state.a, state.b, state.by)
 
     def _worst_place(self) -> Cursor:
         """Return the worst token of the worst round that is kept, or else of all."""
@@ -354,35 +266,31 @@ class Session:
             filtered = self.filter_for(state)
             if not has_pair(filtered.batch) and len(filtered.tokens):
                 return _first_picture(filtered)
-            ranked = [filtered.worst_rounds]
-            if state.heatmap == "difference" and (pair := self._filter_pair(state)):
-                ranked.insert(0, pair.worst["rounds"])
-            for rounds in ranked:
-                first = _best_to_see(rounds, filtered.batch)
-                cells = bounding_cells(first)
-                if cells is not None:
-                    return _worst_token(filtered.tokens, cells) or Cursor()
+            first = _best_to_see(filtered.worst_rounds, filtered.batch)
+            cells = bounding_cells(first)
+            if cells is not None:
+                return _worst_token(filtered.tokens, cells) or Cursor()
         return Cursor()
 
     def _require_valid(self, state: State) -> State:
-        """Raise if a batch, or one of two, lacks what the state refers to."""
-        for batch in self.batches:
-            for score in (state.a, state.b):
-                if score not in ("old", "rollout"):
-                    batch.log_probs(score)
-        index = min(state.batch, len(self.batches) - 1)
-        if state.metric not in metrics_of(self.batches[index]):
-            Measured.of(self.batches[index]).values(get_measure(state.metric))  # raises
-        check_options(state, self.options[index], self.batches[index].num_samples)
-        self._check_place(state.current, index)
+        """Raise if the batch lacks what the state refers to."""
+        batch = self.full_batch
+        for score in (state.a, state.b):
+            if score not in ("old", "rollout"):
+                batch.log_probs(score)
+        if state.metric not in metrics_of(batch):
+            Measured.of(batch).values(get_measure(state.metric))  # raises
+        check_options(state, self.options, batch.num_samples)
+        self._check_place(state.current)
         self.filter_for(state)  # raises if the filter is not valid
         return state
 
-    def _check_place(self, place: Cursor, batch: int) -> None:
-        """Raise if a batch lacks a token; the default place is valid for any batch."""
-        is_sample = 0 <= place.sample < self.batches[batch].num_samples
-        sizes = self._round_sizes(place.sample, batch) if is_sample else {}
-        size = sizes.get(place.round, 0)
+    def _check_place(self, place: Cursor) -> None:
+        """Raise if the batch lacks a token; the default place is always valid."""
+        rounds = self.full_batch.rounds
+        columns = (rounds.sample, rounds.round, rounds.num_tokens)
+        sample, index, sizes = (column.cpu().numpy() for column in columns)
+        size = sizes[(sample == place.sample) & (index == place.round)].sum()
         if not 0 <= place.token < size and place != Cursor():
             raise FrameError.build(
                 key="current",
@@ -392,34 +300,11 @@ class Session:
                 advice="`rounddiag.round_frame(batch)` has samples, rounds and counts.",
             )
 
-    def _round_sizes(self, sample: int, batch: int) -> dict[int, int]:
-        rounds = self.batches[batch].rounds
-        is_own = rounds.sample == sample
-        indices, sizes = rounds.round[is_own], rounds.num_tokens[is_own]
-        return dict(zip(indices.tolist(), sizes.tolist(), strict=True))
-
 
 def _filter_batch(
-    columns: Sequence[BatchColumns],
-    batch: int,
-    keep: str,
-    a: str,
-    b: str,
-    by: str | None,
+    columns: BatchColumns, keep: str, a: str, b: str, by: str | None
 ) -> FilteredBatch:
-    return filter_batch(columns[batch], json.loads(keep), a, b, by)
-
-
-def _read_view(
-    batches: Sequence[Batch], batch: int, a: str, b: str, usual: Range
-) -> View:
-    return View.from_batch(batches[batch], a, b, usual)
-
-
-def _find_fates(
-    batches: Sequence[Batch], batch: int, correction: Correction, a: str, b: str
-) -> Array:
-    return find_fates(batches[batch], correction, a, b)
+    return filter_batch(columns, json.loads(keep), a, b, by)
 
 
 def first_with_tokens(diagnosis: Diagnosis) -> int | None:

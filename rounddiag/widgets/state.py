@@ -17,17 +17,16 @@ from rounddiag.core.divergence import FACTOR_2
 from rounddiag.core.measured import metrics_of
 from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.data import resolve_layers
-from rounddiag.figures.rounds import ROUND_LAYERS
 from rounddiag.schema import MEAN_COLUMNS, METRICS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.corrections import chosen_correction, offered
 
-OFFERED_METRICS = tuple(name for name, metric in METRICS.items() if metric.short)
-_Axis: TypeAlias = Literal["round", "images", "context"]
-AXES = get_args(_Axis)
-Heatmap: TypeAlias = Literal["batch", "difference"]
+OFFERED_METRICS = tuple(
+    name
+    for name, metric in METRICS.items()
+    if metric.short and name not in ("prob_diff", "k3")
+)
 Colors: TypeAlias = Literal["fixed", "fitted"]
 _Scope: TypeAlias = Literal["auto", "round", "sample"]
 # What colours the text: the mismatch, or a number that each token has.
@@ -41,12 +40,19 @@ _ORDERED = ("group_id", "num_rounds", *get_args(Order))
 _CELLS = "{'samples': [...], 'rounds': [first, last]}"
 _CHOICES = {
     "metric": OFFERED_METRICS,
-    "axis": AXES,
-    "heatmap": get_args(Heatmap),
     "colors": get_args(Colors),
     "scope": get_args(_Scope),
     "text_color": get_args(TextColor),
     "coordinates": (None, *get_args(Frame)),
+}
+# Entries of states that older versions saved: the value that shows nothing else, and
+# what to use for the others.
+_TWO_BATCHES = "`rounddiag.plot_compare([before, after])`, and an explorer of each"
+_REMOVED: dict[str, tuple[object, str]] = {
+    "batch": (0, _TWO_BATCHES),
+    "heatmap": ("batch", _TWO_BATCHES),
+    "axis": ("round", "`rounddiag.plot_positions(batch, along=...)`"),
+    "layers": ({}, "`rounddiag.plot_rounds(batch, layers=...)`"),
 }
 # What a note is on: a sample, a round of it, or a token of that.
 _NOTE_KEYS = ("sample", "round", "token")
@@ -78,9 +84,9 @@ class State:
 
     Attributes
     ----------
-    metric, order, a, b, by, axis, layers: What the overview shows. `by` is any column;
-        `order` is one of the heatmap's, or a column of samples: their values in order,
-        the worst first among equal ones.
+    metric, order, a, b, by: What the overview shows. `by` is any column; `order` is one
+        of the heatmap's, or a column of samples: their values in order, the worst first
+        among equal ones.
     colors: Whether a colour means the same in every batch, or the range fits this one.
     threshold: |diff| beyond which tokens are underlined and counted, in nats.
     filter: Conditions by column; see `kept_tokens`.
@@ -100,8 +106,6 @@ class State:
     layout: `height` of the explorer and of its `drawer` in pixels; which `list` the
         drawer shows, or `"closed"`; the shares of width of the left one of the
         `columns` and of the `side` with the screenshot. None is what fits the window.
-    batch, heatmap: Of two batches: the active one, and whether the heatmap shows it or
-        the difference.
     """
 
     metric: str = "abs_diff"
@@ -110,8 +114,6 @@ class State:
     a: str = "old"
     b: str = "rollout"
     by: str | None = None
-    axis: _Axis = "round"
-    layers: Mapping[str, bool] = field(default_factory=dict)
     colors: Colors = "fixed"
     filter: Mapping[str, Any] = field(default_factory=dict)
     finding: int | None = None
@@ -125,8 +127,6 @@ class State:
     limit: float | None = None
     notes: Sequence[Mapping[str, Any]] = field(default_factory=list)
     layout: Mapping[str, Any] = field(default_factory=lambda: dict(LAYOUT))
-    batch: int = 0
-    heatmap: Heatmap = "batch"
 
     def __post_init__(self) -> None:
         for key, known in _CHOICES.items():
@@ -144,12 +144,6 @@ class State:
             _check_entry(key, name, "the name of a score", is_valid=is_text)
         other = f"another score than `a`, {self.a!r}"
         _check_entry("b", self.b, other, is_valid=self.b != self.a)
-        layers: Any = self.layers
-        are_switches = isinstance(layers, Mapping) and all(
-            isinstance(is_on, bool) for is_on in layers.values()
-        )
-        switches = "a dictionary of layer names to True or False"
-        _check_entry("layers", layers, switches, is_valid=are_switches)
         keep: Any = self.filter
         is_named = isinstance(keep, Mapping) and all(
             isinstance(name, str) for name in keep
@@ -171,9 +165,6 @@ class State:
         )
         written = f"a list of dictionaries with `text` and some of {[*_NOTE_KEYS]}"
         _check_entry("notes", self.notes, written, is_valid=are_notes)
-        is_index = type(self.batch) is int and self.batch in (0, 1)
-        index = "0, or 1 for the second of two"
-        _check_entry("batch", self.batch, index, is_valid=is_index)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> State:
@@ -183,20 +174,27 @@ class State:
     def with_changes(self, changes: Mapping[str, Any]) -> State:
         """Return a copy with entries replaced, also within `current` and `layout`."""
         known = [field.name for field in fields(self)]
+        parsed = {}
         for key, value in changes.items():
-            if key not in known:
+            if key in known:
+                parsed[key] = self._parse(key, value)
+            elif key not in _REMOVED:
                 raise _unknown_entry(key, value, known)
-        return replace(
-            self, **{key: self._parse(key, value) for key, value in changes.items()}
-        )
+            elif value != _REMOVED[key][0]:
+                raise _removed_entry(key, value, _REMOVED[key][1])
+        return replace(self, **parsed)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data that JSON can hold."""
         return json.loads(json.dumps(asdict(self)))
 
     def _parse(self, key: str, value: Any) -> Any:  # noqa: ANN401 whatever JSON holds
-        if key == "metric" and value in MEAN_COLUMNS.values():
-            return metric_name(value)
+        if key == "metric":
+            value = metric_name(value) if value in MEAN_COLUMNS.values() else value
+            is_known = isinstance(value, str) and value in METRICS
+            if is_known and value not in OFFERED_METRICS:
+                rounds = f"`rounddiag.plot_rounds(batch, metric={value!r})`"
+                raise _removed_entry(key, value, rounds)
         if key == "current":
             return _replace_entries(value, self.current)
         if key == "filter" and isinstance(value, Mapping):
@@ -293,6 +291,16 @@ def _unknown_entry(key: str, value: object, known: list[str]) -> FrameError:
     )
 
 
+def _removed_entry(key: str, value: object, instead: str) -> FrameError:
+    """Name what shows what an explorer showed before."""
+    return FrameError.build(
+        key=key,
+        expected="an entry that explorers still have",
+        found=f"{value!r:.80}",
+        advice=f"Use {instead}.",
+    )
+
+
 def _is_number(value: object) -> bool:
     """Return whether a value is a finite number that a float can hold."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -323,12 +331,10 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
     is_compared = has_pair(batch)
     is_equal = is_compared and bool(equal_so_far(batch).any())
     return {
-        "batch": [0],
-        "heatmap": ["batch"],
         "metric": [
             [name, METRICS[name].short, METRICS[name].hint]
             for name in metrics_of(batch)
-            if METRICS[name].short
+            if name in OFFERED_METRICS
             and is_compared == (METRICS[name].of == "pair")
             and (name != "after_first_unequal" or is_equal)
         ],
@@ -345,8 +351,6 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
             *batch.scores,
         ],
         "by": names,
-        "axis": [AXES[0], *(AXES[1:] if batch.images is not None else AXES[2:])],
-        "layers": ROUND_LAYERS,
         "columns": columns.offers(),
         "correction": offered(batch),
         "samples": [*(batch.sample_ids or ())],
@@ -355,7 +359,7 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
 
 def check_options(state: State, options: Mapping[str, Any], num_samples: int) -> None:
     """Raise if a state has a value that the batch does not offer."""
-    for key in ("batch", "heatmap", "order", "axis", "by"):
+    for key in ("order", "by"):
         known = [None, *options[key]] if key == "by" else options[key]
         value = getattr(state, key)
         _check_option(key, value, f"one of {known}", is_valid=value in known)
@@ -364,7 +368,6 @@ def check_options(state: State, options: Mapping[str, Any], num_samples: int) ->
     is_known = state.correction in known
     _check_option("correction", state.correction, expected, is_valid=is_known)
     chosen_correction(state.correction, state.limit)  # raises at a wrong limit
-    resolve_layers(state.layers, *options["layers"])
     if state.cells is not None:
         samples = state.cells.samples
         are_present = all(0 <= sample < num_samples for sample in samples)

@@ -25,7 +25,7 @@ from rounddiag.widgets.state import CellBox, Cursor, State
 # Seconds between two looks for new steps.
 EVERY = 5.0
 # What may hold for one step and not for another, in the order in which it is given up.
-_OPTIONAL = ("filter", "by", "order", "axis", "a", "b")
+_OPTIONAL = ("filter", "by", "order", "a", "b")
 
 
 class StepLine:
@@ -105,7 +105,7 @@ class StepLine:
                     notify("steps", steps=self.payload())
 
 
-def session_at(before: Session, batch: Batch, name: str) -> Session:
+def session_at(before: Session, batch: Batch) -> Session:
     """Return a session of another step's batch, at the same sample and round if any.
 
     The sample is the one with the same id, else one of the same group; the round is the
@@ -114,23 +114,23 @@ def session_at(before: Session, batch: Batch, name: str) -> Session:
     """
     state = before.state
     choices = replace(state, current=Cursor(), cells=None, finding=None).as_dict()
-    session = _valid_session({name: batch}, {**choices, "current": {}})
+    session = _valid_session(batch, {**choices, "current": {}})
     place = _same_place(before.full_batch, state.current, session)
     if place is None:
         del choices["current"]
-        return _valid_session({name: batch}, choices)
+        return _valid_session(batch, choices)
     session.change({"current": place})
     return session
 
 
-def _valid_session(batches: Mapping[str, Batch], state: Mapping[str, Any]) -> Session:
+def _valid_session(batch: Batch, state: Mapping[str, Any]) -> Session:
     """Give up choices one after the other, until the rest is valid for the batch."""
     default = State().as_dict()
     last: RounddiagError | None = None
     for given_up in range(len(_OPTIONAL) + 1):
         reset = {key: default[key] for key in _OPTIONAL[:given_up]}
         try:
-            return Session(batches, {**state, **reset})
+            return Session(batch, {**state, **reset})
         except RounddiagError as error:
             last = last or error
     raise last or AssertionError

@@ -18,7 +18,7 @@ from tests.browser.direct import DirectPage
 
 # The place of a token with a ratio of 0.00017.
 START = {"sample": 28, "round": 3, "token": 9}
-MENU = "Other metrics, order, correction, colours, scores, axis and layers"
+MENU = "Order, correction, colours and scores"
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ import torch
 from playwright.sync_api import expect
 
 import rounddiag as rd
-from rounddiag.figures._parts.labels import format_number
 from tests.browser.conftest import ROOT
 from tests.browser.direct import DirectPage
 
@@ -350,52 +348,3 @@ def test_two_attempts_at_a_task_stand_side_by_side(page: DirectPage) -> None:
     articles.nth(3).locator(".rdx-card").click()
     expect(page.find(".rdx-title")).to_contain_text(f"Sample {mates[0]} ·")
     expect(page.find(".rdx-sheet")).to_be_hidden()
-
-
-def test_of_two_batches_the_panel_has_the_token_in_both(
-    chromium: Browser, batch: rd.Batch
-) -> None:
-    other = replace(batch, old_log_probs=batch.log_probs("old") - 0.5, entropy=None)
-    both_batches = {"first": batch, "second": other}
-    explorer = rd.explore(both_batches, current=START, text_color="entropy")
-    page = DirectPage(chromium, explorer, size=(1440, 900))
-    rows = page.find(".rdx-scores tbody th")
-    expect(rows).to_have_text(["old", "rollout", "other: old", "other: rollout"])
-    frame = rd.token_frame(batch, ["old_log_prob"])
-    here = (frame[[*START]] == list(START.values())).all(axis=1)
-    value = format_number(float(frame.loc[here, "old_log_prob"].item()))
-    expect(page.find(".rdx-scores tbody tr:nth-child(3) td").first).to_have_text(value)
-    diff = format_number(float(frame.loc[here, "diff"].item()))
-    both = page.find(".rdx-focus dd").first
-    expect(both).to_contain_text(f"other {diff}")
-    page.press("ArrowRight", "ArrowLeft")  # and still once
-    expect(both).to_have_text(re.compile(rf"^[^,]*, other {re.escape(diff)}$"))
-    # The label of the lower panel is between the ticks of both.
-    label = page.find(".rdx-plot .annotation-text").filter(has_text="difference")
-    middle, ticks = (
-        label.bounding_box(),
-        page.find(".rdx-plot .ytick, .rdx-plot .y2tick"),
-    )
-    assert middle is not None
-    for tick in ticks.all():
-        box = tick.bounding_box()
-        assert box is not None
-        above = box["y"] + box["height"] <= middle["y"] + 3
-        assert above or box["y"] >= middle["y"] + middle["height"] - 3
-    # Of a batch without entropy, the text has the colours of its diff.
-    colour, greys = (
-        page.node.get_by_label("colour", exact=True),
-        page.find(".rdx-chunk > [class*=rdx-g]"),
-    )
-    expect(colour).to_have_value("diff")
-    assert "entropy" not in colour.locator("option").all_text_contents()
-    expect(greys).to_have_count(0)
-    spans = page.find(".rdx-chunk > span")
-    expect(page.find(".rdx-chunk > .rdx-n6")).to_have_count(spans.count())  # −0.5
-    actives = page.node.get_by_role("radiogroup", name="Active batch")
-    actives.get_by_role("radio").first.check()
-    knows(page, batch=0, text_color="entropy")
-    expect(colour).to_have_value("entropy")
-    expect(greys.first).to_be_attached()
-    assert page.complaints == []
-    page.close()

@@ -26,7 +26,7 @@ NAME = "life.ipynb"
 CELLS = [
     IMPORTS.format(root=str(ROOT)) + "\nimport ipywidgets\nrd.diagnose(batch)",
     "first = rd.explore(batch)\nfirst",
-    "print('before')\nsecond = rd.explore(batch, metric='k3')\ndisplay(second)",
+    "print('before')\nsecond = rd.explore(batch, metric='diff')\ndisplay(second)",
     "print('outside')\nbox = ipywidgets.Output()\nwith box:\n    print('inside')\n"
     "    third = rd.explore(batch)\n    display(third)\nbox",
 ]

@@ -136,27 +136,6 @@ def test_the_metric_is_switched(explored: Explored, seen: rd.Batch) -> None:
     expect(explored.heatmap.locator(".rdx-notes")).to_contain_text(f"colour: {words}")
 
 
-def test_the_slider_moves_the_threshold(
-    explored: Explored, tokens: pd.DataFrame
-) -> None:
-    slider = explored.field("Threshold, logarithmic")
-    box = slider.bounding_box()
-    assert box is not None
-    middle = box["y"] + box["height"] / 2
-    explored.page.mouse.move(box["x"] + box["width"] / 2, middle)
-    explored.page.mouse.down()
-    explored.page.mouse.move(box["x"] + box["width"] / 4, middle, steps=4)
-    shown = float(explored.field("threshold").input_value())
-    in_sample = tokens[tokens["sample"] == explored.state["current"]["sample"]]
-    num = int((in_sample["diff"].abs() > shown).sum())
-    expect(explored.find(".rdx-chunk > .rdx-u")).to_have_count(num)
-    assert explored.state["threshold"] == LN_2
-    explored.page.mouse.up()
-    explored.knows("threshold", shown)
-    assert 0.001 < shown < 0.1
-    expect(explored.find(".rdx-beyond")).to_have_text(beyond(tokens, shown))
-
-
 def test_a_filter_is_typed(explored: Explored, tokens: pd.DataFrame) -> None:
     explored.filter_by("num_tokens")
     explored.type_into("num_tokens from", "100")
@@ -222,34 +201,6 @@ def test_the_means_are_divided_by_a_column(explored: Explored, seen: rd.Batch) -
     summary = rd.round_summary(seen, by="status")
     for _, rows in summary.groupby("status"):
         draws_means(explored.rounds_figure, rows)
-
-
-def test_the_axis_is_switched(explored: Explored) -> None:
-    explored.field("context").check(force=True)
-    explored.knows("axis", "context")
-    title = explored.rounds_figure.locator(".rdx-notes > li").nth(1)
-    expect(title).to_contain_text("tokens before it")
-    explored.field("round").check(force=True)
-    explored.knows("axis", "round")
-    expect(title).to_have_text("x: round")
-
-
-def test_layers_are_switched(explored: Explored) -> None:
-    figure = explored.rounds_figure
-    drawn = [len(traces(figure, kind)) for kind in ("bar", "lines", "lines+markers")]
-    assert drawn == [0, 1, 1]
-    explored.field("counts").check()
-    waits_until(lambda: len(traces(figure, "bar")) == 2)
-    explored.field("quantiles").check()
-    waits_until(lambda: len(traces(figure, "bar")) == 5)
-    explored.field("counts").uncheck()
-    waits_until(lambda: len(traces(figure, "bar")) == 3)
-    explored.field("survivors").uncheck()
-    waits_until(lambda: not traces(figure, "lines"))
-    layers = {"counts": False, "quantiles": True, "survivors": False}
-    assert explored.state["layers"] == layers
-    explored.field("mean").uncheck()
-    waits_until(lambda: not traces(figure, "lines+markers"))
 
 
 def test_a_cell_tells_what_it_is_made_of(explored: Explored, seen: rd.Batch) -> None:
@@ -359,29 +310,6 @@ def test_a_double_click_takes_all_rounds_back(explored: Explored) -> None:
     explored.set("{'filter': {'round': {'from': 2, 'to': 4}}}")
     explored.page.mouse.dblclick(*at(explored.rounds_figure, 3))
     explored.knows("filter", {})
-
-
-def test_a_double_click_at_another_axis_leaves_the_filter(explored: Explored) -> None:
-    kept = {"round": {"from": 2, "to": 4}}
-    explored.set(f"{{'axis': 'images', 'filter': {kept}}}")
-    explored.page.mouse.dblclick(*at(explored.rounds_figure, 3))
-    explored.rest()
-    assert explored.state["filter"] == kept
-
-
-def test_layers_that_a_metric_does_not_have_come_back_with_another(
-    explored: Explored,
-) -> None:
-    explored.field("quantiles").check()
-    explored.knows("layers", {"quantiles": True})
-    explored.node.get_by_role("radio", name="signed").check(force=True)
-    expect(explored.field("quantiles")).to_have_count(0)
-    expect(explored.field("survivors")).to_have_count(0)
-    explored.knows("metric", "diff")
-    explored.node.get_by_role("radio", name="|diff|").check(force=True)
-    expect(explored.field("quantiles")).to_be_checked()
-    waits_until(lambda: len(traces(explored.rounds_figure, "bar")) == 3)
-    expect(explored.find(".rdx-banner")).to_be_hidden()
 
 
 def test_it_has_tabs_where_it_is_narrow(explored: Explored) -> None:

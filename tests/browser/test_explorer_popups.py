@@ -25,7 +25,7 @@ _IS_WHOLE = """node => {
         *("About this figure: Rounds", "About this figure: Samples"),
         *("About this figure: Tokens", "Colours and lines of the text"),
         *("Verdict", "Filter by text or any column", "About the batch"),
-        "Other metrics, order, correction, colours, scores, axis and layers",
+        "Order, correction, colours and scores",
     ],
 )
 @pytest.mark.parametrize("is_full", [False, True])

@@ -98,7 +98,7 @@ def test_a_part_of_the_state_is_set_and_the_page_follows(explored: Explored) -> 
         ({"a": "teacher"}, "teacher"),
         ({"filter": {"text": {"regex": "("}}}, "text"),
         ({"by": "colour"}, "colour"),
-        ({"layers": {"colour": True}}, "colour"),
+        ({"layers": {"ci": False}}, "plot_rounds"),
     ],
 )
 def test_a_wrong_state_is_an_error_and_changes_nothing(
@@ -110,7 +110,7 @@ def test_a_wrong_state_is_an_error_and_changes_nothing(
 
 
 def test_the_code_shows_the_same_again(explored: Explored) -> None:
-    explored.field("Other metrics").get_by_label("k3").check(force=True)
+    explored.node.get_by_role("radio", name="signed").check(force=True)
     explored.field("by").select_option("status")
     explored.press("n", "ArrowRight")
     waits_for(explored.lab, "ex.current['round']", 5)
@@ -129,7 +129,7 @@ def test_the_code_shows_the_same_again(explored: Explored) -> None:
 
 
 def test_figures_are_those_that_are_seen(explored: Explored) -> None:
-    run(explored, "ex.state = {'metric': 'k3', 'current': {'sample': 6}}")
+    run(explored, "ex.state = {'metric': 'diff', 'current': {'sample': 6}}")
     for name, label in (
         ("rounds", "Rounds"),
         ("heatmap", "Samples"),

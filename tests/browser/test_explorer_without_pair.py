@@ -203,7 +203,7 @@ def test_a_report_sorts_all_trajectories_as_the_explorer_does(
     errors: list[str] = []
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.goto(file.as_uri())
-    looked_at = Session({"batch": batch}, {})
+    looked_at = Session(batch, {})
     opened.locator("[role=tab][data-name='samples']").click()
     for head, is_ascending in (("task", True), ("reward", False), ("reward", True)):
         opened.locator(".rdx-list-head").get_by_role("button", name=head).click()

@@ -16,7 +16,7 @@ from tests.browser.parts import PartsPage
 
 SHOW = """
 said.length = 0;
-globalThis.controls = controlBar({onSet: say('set'), onThreshold: say('drag')});
+globalThis.controls = controlBar({onSet: say('set')});
 document.querySelector('.rdx').replaceChildren(controls.node);
 controls.show(head, options, state, counts);"""
 COUNTS = {"num_tokens": 200, "num_tokens_beyond": 5, "num_samples_beyond": 1}
@@ -121,13 +121,8 @@ def test_the_metric_is_chosen_by_mouse_and_by_arrow_keys(page: PartsPage) -> Non
     field(page, "signed").click()
     field(page, "signed").press("ArrowRight")
     assert page.said == [["set", {"metric": "diff"}], ["set", {"metric": "abs_diff"}]]
-    # Those that one rarely asks for are among the other choices, until one is chosen.
     metrics = page.find("[aria-label='Metric'] label")
     assert metrics.all_text_contents() == ["|diff|", "signed"]
-    rare = page.find(".rdx-view [aria-label='Other metrics'] label")
-    assert rare.all_text_contents() == ["|Δp|", "k3"]
-    page.run("controls.show(head, options, {...state, metric: 'k3'}, counts);")
-    assert metrics.all_text_contents() == ["|diff|", "signed", "k3"]
 
 
 def test_a_new_answer_leaves_the_focus_where_it_is(page: PartsPage) -> None:
@@ -137,21 +132,13 @@ def test_a_new_answer_leaves_the_focus_where_it_is(page: PartsPage) -> None:
     assert field(page, "signed").is_checked()
 
 
-def test_the_threshold_is_a_number_and_a_logarithmic_slider(page: PartsPage) -> None:
-    number, slider = field(page, "threshold"), field(page, "Threshold, logarithmic")
+def test_the_threshold_is_a_number(page: PartsPage) -> None:
+    number = field(page, "threshold")
     assert number.input_value() == "0.693"
     assert page.texts(".rdx-beyond") == ["5 beyond · 2.5 % · 1 sample · of 200 tokens"]
-    slider.press("End")
-    assert number.input_value() == "10"
-    slider.press("Home")
-    assert slider.get_attribute("aria-valuetext") == "0.001 nat"
     number.fill("0.25")
     number.press("Enter")
-    assert page.said == [
-        *(["drag", 10], ["set", {"threshold": 10}]),
-        *(["drag", 0.001], ["set", {"threshold": 0.001}]),
-        ["set", {"threshold": 0.25}],
-    ]
+    assert page.said == [["set", {"threshold": 0.25}]]
 
 
 @pytest.mark.parametrize("typed", ["0", "-1", ""])
@@ -344,20 +331,6 @@ def test_enter_reports_a_refused_expression_again(page: PartsPage) -> None:
     text.press("Enter")
     request = ["set", {"filter": {"text": "("}}]
     assert page.said == [request, request]
-
-
-def test_layers_and_axis_of_the_figure_are_switched(page: PartsPage) -> None:
-    assert field(page, "mean").is_checked()
-    field(page, "quantiles").check()
-    field(page, "counts").press("Space")
-    field(page, "images seen").click()
-    assert page.said == [
-        ["set", {"layers": {"quantiles": True}}],
-        ["set", {"layers": {"counts": False}}],
-        ["set", {"axis": "images"}],
-    ]
-    page.run("controls.show(head, options, {...state, axis: 'images'}, counts);")
-    assert not field(page, "mean").is_visible()
 
 
 def test_what_a_batch_lacks_is_not_offered(page: PartsPage) -> None:

@@ -104,26 +104,23 @@ def head() -> dict[str, Any]:
 
 def options() -> dict[str, Any]:
     known = {
-        "metric": [[name, name, name] for name in ("abs_diff", "k3")],
+        "metric": [[name, name, name] for name in ("abs_diff", "diff")],
         "order": ["worst"],
-        "axis": ["round"],
     }
-    layers = {"mean": True, "counts": True}
     hostile = {name: [SCRIPT, IMAGE * 50] for name in ("scores", "by")}
     columns = [{"name": IMAGE * 50, "values": [SCRIPT, IMAGE * 50]}]
     lists = {"columns": columns, "correction": []}
-    return {**known, "layers": layers, **lists, **hostile}
+    return {**known, **lists, **hostile}
 
 
 def state() -> dict[str, Any]:
-    chosen = {"metric": "k3", "threshold": 0.1, "order": "worst", "axis": "round"}
+    chosen = {"metric": "diff", "threshold": 0.1, "order": "worst"}
     kept = {"text": SCRIPT, IMAGE: [IMAGE * 50]}
     return {
         **chosen,
         "a": SCRIPT,
         "b": SCRIPT,
         "by": None,
-        "layers": {},
         "colors": "fixed",
         "filter": kept,
     }

@@ -82,7 +82,6 @@ SITUATIONS: dict[str, Callable[[], Explorer]] = {
         rd.load(DATA / "step_rows.parquet", sample_by="traj_uid")
     ),
     "run": lambda: rd.explore(DATA / "run"),
-    "two_batches": lambda: rd.explore([load("image_window"), load("healthy")]),
     "one_sample": lambda: rd.explore(load("image_window")[:1]),
     "many_tokens": lambda: rd.explore(batch_of(256, 20, 1152)),
 }

@@ -60,7 +60,7 @@ class Page(HTMLParser):
             self.headings[-1] = (level, text + data)
 
     def figure(self, key: str) -> Any:
-        return json.loads(self.replies[f"0 {key}"]["figure"])
+        return json.loads(self.replies[key]["figure"])
 
 
 def unpack(text: str) -> Any:

@@ -77,7 +77,7 @@ def test_hostile_text_is_in_no_tag(page: Page) -> None:
     }
     assert page.html.count("<script") == 1 + len(page.replies)
     assert "<img" not in page.html
-    trajectory = page.replies["0 trajectory 0"]
+    trajectory = page.replies["trajectory 0"]
     assert trajectory["tokens"]["piece"][1] == "<!--"
     assert trajectory["sample_id"] == HOSTILE[0]
 
@@ -87,9 +87,7 @@ def test_hostile_values_in_findings_are_escaped() -> None:
     hostile = "</script><script>alert(1)</script>\x1b<img src=x>"
     rank = np.array([hostile, "b", "c", "d"])[np.arange(32) % 4]
     shaken(parts, (rank == hostile)[:, None] & (parts["mask"] > 0), 0.3)
-    words = page_module._words(
-        {hostile: rd.diagnose(made(parts, sample_columns={"rank": rank}))}
-    )
+    words = page_module._words(rd.diagnose(made(parts, sample_columns={"rank": rank})))
     shown = "rank &lt;/script&gt;&lt;script&gt;alert(1)"
     assert words.count(shown) == 2  # headline and finding
     assert "<script>alert" not in words
@@ -98,19 +96,19 @@ def test_hostile_values_in_findings_are_escaped() -> None:
 
 
 def test_the_head_has_the_facts_of_the_run(page: Page) -> None:
-    chips = page.replies["0 overview"]["head"]["chips"]
+    chips = page.replies["overview"]["head"]["chips"]
     shown = [chip for chip in chips if "facts of the run" in str(chip)]
     assert "rollout_engine vllm, parallel (nodes 2)" in str(shown)
 
 
 def test_dates_of_a_file_are_text(page: Page) -> None:
-    columns = page.replies["0 overview"]["options"]["columns"]
+    columns = page.replies["overview"]["options"]["columns"]
     (day,) = [column for column in columns if column["name"] == "day"]
     assert day["values"][0] == "2026-11-20 00:00:00"
 
 
 def test_it_shows_the_pair_that_was_asked_for(page: Page) -> None:
-    state = page.replies["0 overview"]["state"]
+    state = page.replies["overview"]["state"]
     assert (state["a"], state["b"]) == ("current", "rollout")
     title = page.figure("rounds abs_diff all")["layout"]["meta"]["notes"][0]
     assert "current − rollout" in title
@@ -131,8 +129,8 @@ def test_a_batch_without_numbers_makes_a_page(
 ) -> None:
     page = page_of(batch, tmp_path)
     assert "not_measurable" in page.text
-    assert page.replies["0 overview"]["samples"] == chosen
-    assert len(page.figure("heatmap abs_diff batch")["data"]) == num_traces
+    assert page.replies["overview"]["samples"] == chosen
+    assert len(page.figure("heatmap abs_diff")["data"]) == num_traces
 
 
 def test_an_existing_file_is_replaced_atomically(

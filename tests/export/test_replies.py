@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def page(batch: rd.Batch, tmp_path_factory: pytest.TempPathFactory) -> Page:
 def test_it_has_the_evidence_the_worst_and_the_drawn_samples(
     batch: rd.Batch, page: Page
 ) -> None:
-    chosen = page.replies["0 overview"]["samples"]
+    chosen = page.replies["overview"]["samples"]
     evidence, *others = chosen
     finding = rd.diagnose(batch)[0]
     assert (
@@ -55,8 +56,8 @@ def test_it_has_the_evidence_the_worst_and_the_drawn_samples(
     assert batch.group_ids is not None
     assert batch.group_ids[chosen[1 + len(worst)]] == batch.group_ids[evidence]
     assert len(chosen) == len(set(chosen)) == 1 + len(worst) + 1 + 2
-    kept = {key for key in page.replies if key.startswith("0 trajectory ")}
-    assert kept == {f"0 trajectory {sample}" for sample in chosen}
+    kept = {key for key in page.replies if key.startswith("trajectory ")}
+    assert kept == {f"trajectory {sample}" for sample in chosen}
 
 
 def test_without_scripts_it_has_the_verdict_and_the_findings(
@@ -69,14 +70,14 @@ def test_without_scripts_it_has_the_verdict_and_the_findings(
 
 
 def test_samples_are_named_by_number_or_id(batch: rd.Batch) -> None:
-    session = Session({"": batch}, {})
+    session = Session(batch, {})
     assert batch.sample_ids is not None
     named: list[int | str] = [7, "9", batch.sample_ids[11]]
     assert samples_of_page(session, 0, named)[-3:] == [7, 9, 11]
 
 
 def test_drawn_samples_are_the_same_each_time(batch: rd.Batch) -> None:
-    session = Session({"": batch}, {})
+    session = Session(batch, {})
     chosen = samples_of_page(session, 2, 5)
     assert chosen == samples_of_page(session, 2, 5)
     assert len(chosen) == len(samples_of_page(session, 2, 0)) + 5
@@ -84,25 +85,25 @@ def test_drawn_samples_are_the_same_each_time(batch: rd.Batch) -> None:
 
 
 def test_it_opens_at_the_evidence_with_the_findings(page: Page) -> None:
-    overview = page.replies["0 overview"]
+    overview = page.replies["overview"]
     assert overview["state"]["finding"] == 0
     assert overview["state"]["current"] == overview["places"][0]
     assert overview["state"]["layout"]["list"] == "findings"
-    assert page.replies["0 diagnosis"]["verdict"] == "broken"
-    assert page.replies["0 list findings 0"]["num_rows"] == 1
+    assert page.replies["diagnosis"]["verdict"] == "broken"
+    assert page.replies["list findings 0"]["num_rows"] == 1
 
 
 def test_a_sample_is_as_the_explorer_has_it(batch: rd.Batch, page: Page) -> None:
-    sample = page.replies["0 overview"]["samples"][0]
+    sample = page.replies["overview"]["samples"][0]
     tokens = rd.token_frame(batch[sample], ["text", "old_log_prob"])
-    stored = page.replies[f"0 trajectory {sample}"]["tokens"]
+    stored = page.replies[f"trajectory {sample}"]["tokens"]
     assert "diff" not in stored
     old, rollout = np.float32(stored["a"]), np.float32(stored["b"])
     np.testing.assert_array_equal(old, tokens["old_log_prob"])
     np.testing.assert_array_equal(old - rollout, tokens["diff"])
     assert stored["piece"] == tokens["text"].tolist()
-    seen = page.replies[f"0 seen {sample}"]
-    trajectory = page.replies[f"0 trajectory {sample}"]
+    seen = page.replies[f"seen {sample}"]
+    trajectory = page.replies[f"trajectory {sample}"]
     gap = trajectory["gaps"][1]
     pieces = seen["pieces"][gap["start"] - seen["low"] : gap["stop"] - seen["low"]]
     assert len(pieces) == gap["num_tokens"]
@@ -111,32 +112,32 @@ def test_a_sample_is_as_the_explorer_has_it(batch: rd.Batch, page: Page) -> None
 
 
 def test_every_metric_and_every_column_is_drawn(batch: rd.Batch, page: Page) -> None:
-    metrics = [name for name, *_ in page.replies["0 overview"]["options"]["metric"]]
-    assert metrics == ["abs_diff", "diff", "prob_diff", "k3"]
+    metrics = [name for name, *_ in page.replies["overview"]["options"]["metric"]]
+    assert metrics == ["abs_diff", "diff"]
     for metric in metrics:
         assert page.figure(f"rounds {metric} all")["data"]
-        assert page.figure(f"heatmap {metric} batch")["data"]
-    options = page.replies["0 overview"]["options"]["by"]
+        assert page.figure(f"heatmap {metric}")["data"]
+    options = page.replies["overview"]["options"]["by"]
     numbers = {"sample", "sample_id", "round", "token", "num_rounds", "num_tokens"}
     groups = [index for index, name in enumerate(options) if name not in numbers]
-    assert {f"0 rounds abs_diff {group}" for group in ("all", *groups)} == {
-        key for key in page.replies if key.startswith("0 rounds abs_diff ")
+    assert {f"rounds abs_diff {group}" for group in ("all", *groups)} == {
+        key for key in page.replies if key.startswith("rounds abs_diff ")
     }
-    by_reward = page.replies[f"0 rounds abs_diff {options.index('reward')}"]["groups"]
+    by_reward = page.replies[f"rounds abs_diff {options.index('reward')}"]["groups"]
     tokens = rd.token_frame(batch)
     rewards = np.asarray(batch.rewards)[tokens["sample"]]
     means = tokens["diff"].abs().astype(float).groupby(rewards).mean()
     found = {float(one["text"]): one["mean"] for one in by_reward["rows"]}
     assert found == pytest.approx(means.to_dict(), rel=1e-6)
-    heads = [one["head"] for one in page.replies["0 list samples 0"]["columns"]]
+    heads = [one["head"] for one in page.replies["list samples 0"]["columns"]]
     assert {"sample", "group", "reward", *batch.sample_columns} <= {*heads}
-    assert len(page.replies["0 list samples 0"]["places"]) == batch.num_samples
+    assert len(page.replies["list samples 0"]["places"]) == batch.num_samples
 
 
 def test_beyond_each_threshold_tokens_and_samples_are_counted(
     batch: rd.Batch, page: Page
 ) -> None:
-    overview = page.replies["0 overview"]
+    overview = page.replies["overview"]
     tokens = rd.token_frame(batch)
     for threshold in (0.001, overview["state"]["threshold"], 1.0, 10.0):
         beyond = tokens[tokens["diff"].abs() > threshold]
@@ -146,10 +147,10 @@ def test_beyond_each_threshold_tokens_and_samples_are_counted(
 
 
 def test_dark_figures_are_light_ones_with_other_colours(batch: rd.Batch) -> None:
-    session = Session({"": batch}, {})
+    session = Session(batch, {})
     requests = RequestHandler(session, lambda: None)
     dark = color_changes(LIGHT, DARK) | opacity_changes(LIGHT, DARK)
-    for metric, *_ in session.options[0]["metric"]:
+    for metric, *_ in session.options["metric"]:
         session.change({"metric": metric})
         drawn: list[Any] = [
             requests("overview", {"theme": theme}) for theme in ("light", "dark")
@@ -168,9 +169,9 @@ def test_marks_are_those_of_the_samples_in_the_file(
     batch: rd.Batch, page: Page
 ) -> None:
     finding = rd.diagnose(batch)[0]
-    chosen = page.replies["0 overview"]["samples"]
+    chosen = page.replies["overview"]["samples"]
     own = np.isin(finding.view.sample[finding.indices], chosen)
-    marks = page.replies["0 marks 0"]
+    marks = page.replies["marks 0"]
     assert 0 < len(marks["sample"]) == own.sum() < len(own)
 
 
@@ -182,11 +183,11 @@ def shot(color: str = "red", *, round_: int = 0) -> EncodedScreenshot:
 
 def pictures_of(*images: tuple[EncodedScreenshot, ...]) -> dict[str, Any]:
     batch = hand_batch(images=images)
-    session = Session({"": batch}, {})
+    session = Session(batch, {})
     requests = RequestHandler(session, lambda: None)
 
     def ask(name: str, /, **args: Any) -> Any:
-        return requests(name, {**args, "batch": 0})
+        return requests(name, args)
 
     return dict(replies._pictures(batch, range(len(images)), ask))
 
@@ -224,7 +225,7 @@ def test_a_damaged_screenshot_says_why() -> None:
 def test_what_takes_long_of_many_tokens_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    session = Session({"": hand_batch(group_ids=("a", "b", "b"))}, {})
+    session = Session(hand_batch(group_ids=("a", "b", "b")), {})
     names = [name for _, name in replies._groups(session)]
     assert "group_id" in names
     assert "sample" not in names
@@ -242,44 +243,23 @@ def test_the_progress_of_a_report_ends_at_its_end(
         return bars[-1]
 
     monkeypatch.setattr(replies, "tqdm", bar)
-    assert [*collect_replies({"a batch": hand_batch()}, {}, worst=3, samples=2)[1]]
+    assert [*collect_replies(hand_batch(), {}, worst=3, samples=2)[1]]
     (shown,) = bars
     assert shown.total is not None
-    assert shown.n == shown.total > 7  # 4 metrics, 3 samples, and columns
-
-
-def test_two_batches_have_their_replies_each_and_the_difference(tmp_path: Path) -> None:
-    batches = [rd.load(f"sample_data/{name}.parquet") for name in ("stale", "healthy")]
-    rd.report(dict(zip("xy", batches, strict=True)), tmp_path / "two.html", worst=1)
-    page = Page((tmp_path / "two.html").read_text(encoding="utf-8"))
-    assert "<h2>x</h2>" in page.html
-    first, second = (page.replies[f"{number} overview"] for number in (0, 1))
-    assert (first["state"]["batch"], second["state"]["batch"]) == (0, 1)
-    assert second["state"]["heatmap"] == "difference"
-    # A sample of either has its partner in the file.
-    for own, other in ((first, second), (second, first)):
-        partners = {int(key): value for key, value in own["partners"].items()}
-        assert {partners[sample] for sample in own["samples"]} == {*other["samples"]}
-    for number, side in enumerate((first, second)):
-        for sample in side["samples"]:
-            assert page.replies[f"{number} trajectory {sample}"]["batch"] == number
-        for metric, *_ in side["options"]["metric"]:
-            assert {"batch", "difference"} == {
-                key.split()[-1]
-                for key in page.replies
-                if key.startswith(f"{number} heatmap {metric} ")
-            }
+    assert shown.n == shown.total > 5  # 2 metrics, 3 samples, and columns
 
 
 def test_a_report_opens_what_the_explorer_opens(tmp_path: Path) -> None:
-    path = "sample_data/healthy.parquet"
-    rd.report([path, path], tmp_path / "two.html", worst=0, samples=0)
     rd.report("sample_data/run", tmp_path / "run.html")
-    texts = [(tmp_path / name).read_text() for name in ("two.html", "run.html")]
-    assert "batch 0 and batch 1" in texts[0]
-    assert "Rounds over steps" in texts[1]
-    with pytest.raises(rd.errors.FrameError, match="3 of them"):
-        rd.report([path, path, path], tmp_path / "three.html")
+    assert "Rounds over steps" in (tmp_path / "run.html").read_text()
+    path = "sample_data/healthy.parquet"
+    for pair in ([path, path], {"before": path, "after": path}):
+        for open_it in (rd.explore, partial(rd.report, path=tmp_path / "two.html")):
+            with pytest.raises(
+                rd.errors.FrameError, match=r"of 2\. `rounddiag\.plot_co"
+            ):
+                open_it(pair)
+    assert not (tmp_path / "two.html").exists()
 
 
 @pytest.mark.parametrize("kind", ["ids", "texts"])
@@ -287,6 +267,6 @@ def test_a_redacted_file_of_steps_has_a_report_without_contexts(
     kind: str, tmp_path: Path
 ) -> None:
     batch = rd.load(saved(kind, tmp_path, redact=True))
-    replies = dict(collect_replies({"": batch}, {}, worst=1, samples=1)[1])
+    replies = dict(collect_replies(batch, {}, worst=1, samples=1)[1])
     assert any("trajectory" in key for key in replies)
     assert not [key for key in replies if " context " in key]

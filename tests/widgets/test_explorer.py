@@ -86,11 +86,10 @@ FILE = Path("sample_data/image_window.parquet")
 
 
 def test_code_that_is_run_shows_the_same() -> None:
-    first = explore(FILE, metric="k3", threshold=0.25)
+    first = explore(FILE, metric="diff", threshold=0.25)
     first.state = {
         "filter": {"text": 'it\'s "<b>"\n\u202e', "round": {"from": 0}},
         "cells": {"samples": [1, 2], "rounds": [0, 1]},
-        "layers": {"quantiles": True},
     }
     *lines, call = first.to_code().split("\n")
     names: dict[str, object] = {}
@@ -146,8 +145,7 @@ def test_an_address_is_where_it_opens() -> None:
     with explore(IMAGE_WINDOW, at=address) as explorer:
         assert explorer.current == {"sample": 33, "round": 3, "token": 7}
         assert explorer.address == address
-    with explore([IMAGE_WINDOW, IMAGE_WINDOW], at="33 / r2", batch=1) as explorer:
-        assert explorer.state["batch"] == 1
+    with explore(IMAGE_WINDOW, at="33 / r2") as explorer:
         assert explorer.current == {"sample": 33, "round": 2, "token": 0}
     with pytest.raises(rd.errors.BatchError, match="expected step 1584; found step 3"):
         explore(IMAGE_WINDOW, at="step 3 / task-08/1")

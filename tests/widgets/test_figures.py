@@ -12,7 +12,6 @@ import pytest
 import rounddiag as rd
 from rounddiag.widgets.figures import overview_figures
 from rounddiag.widgets.session import Session
-from tests.batches import padded
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +19,9 @@ def window() -> rd.Batch:
     return rd.load("sample_data/image_window.parquet")
 
 
-def rounds_of(batches: dict[str, rd.Batch], **state: Any) -> dict[str, Any]:
+def rounds_of(batch: rd.Batch, **state: Any) -> dict[str, Any]:
     """Return the layout of the upper figure."""
-    found = overview_figures(Session(batches, state), "light")["rounds"]
+    found = overview_figures(Session(batch, state), "light")["rounds"]
     layout: dict[str, Any] = json.loads(found)["layout"]
     return layout
 
@@ -37,10 +36,10 @@ def label_of(layout: dict[str, Any]) -> str:
 def test_a_long_key_names_every_value_and_makes_the_pane_higher(
     window: rd.Batch,
 ) -> None:
-    one = rounds_of({"batch": window})
+    one = rounds_of(window)
     assert label_of(one) == "mean |old − rollout| [nat]"
     assert (one["meta"]["panels"], one["margin"]["t"]) == (1, 18)
-    by_group = rounds_of({"batch": window}, by="group_id")
+    by_group = rounds_of(window, by="group_id")
     values = ("others", *(f"task-{number:02}" for number in (1, 2, 4, 7, 8, 13, 14)))
     assert [value for value in values if value not in label_of(by_group)] == []
     assert label_of(by_group).count("<br>") == 2
@@ -49,32 +48,18 @@ def test_a_long_key_names_every_value_and_makes_the_pane_higher(
     assert by_group["meta"]["notes"][0] == f"y: {label}"
 
 
-def test_the_names_of_two_batches_share_a_line_if_they_fit(window: rd.Batch) -> None:
-    short = rounds_of({"a": window, "b": window})
-    assert label_of(short).startswith("mean |old − rollout| [nat]   <span")
-    long = rounds_of({"a" * 40: window, "b" * 40: window})
-    first, second = label_of(long).split("<br>")
-    assert "a" * 10 in first
-    assert "b" * 10 in second
-
-
 def test_a_key_is_whole_whatever_its_values_and_the_notes_above_it(
     window: rd.Batch,
 ) -> None:
     column = np.array(["a: 1", "b: 2"])[np.arange(64) % 2]
     named = replace(window, sample_columns={"kind": column})
-    label = label_of(rounds_of({"batch": named}, by="kind"))
+    label = label_of(rounds_of(named, by="kind"))
     assert "a: 1" in label
     assert "b: 2" in label
-    unknown = replace(window, meta={**window.meta, "rounds": "unknown"})
-    label = label_of(rounds_of({"first": unknown, "second": unknown}))
-    assert "unknown" not in label
-    assert "first" in label
-    assert "second" in label
 
 
 def test_the_colour_bar_is_in_sight_above_many_rows(window: rd.Batch) -> None:
-    found = overview_figures(Session({"batch": window}, {}), "light")["heatmap"]
+    found = overview_figures(Session(window, {}), "light")["heatmap"]
     figure = json.loads(found)
     bar = figure["data"][-1]["marker"]["colorbar"]
     assert (bar["y"], bar["yanchor"], bar["yref"]) == (1, "top", "container")
@@ -83,7 +68,7 @@ def test_the_colour_bar_is_in_sight_above_many_rows(window: rd.Batch) -> None:
 def test_figures_of_texts_count_words() -> None:
     turns = [[("user", "go"), ("assistant", "a b"), ("user", "on"), ("assistant", "c")]]
     batch = rd.Batch.from_turns(turns * 3, sample_ids=["a", "b", "c"])
-    made = overview_figures(Session({"batch": batch}, {}), "light")
+    made = overview_figures(Session(batch, {}), "light")
     texts = [figure.decode() for figure in made.values()]
     texts += [
         plot(batch, metric="round_length").to_json()
@@ -93,35 +78,22 @@ def test_figures_of_texts_count_words() -> None:
 
 
 def test_lines_of_groups_have_the_axis_of_their_bars(window: rd.Batch) -> None:
-    layout = rounds_of({"window": window}, by="role")
+    layout = rounds_of(window, by="role")
     assert layout["yaxis"]["type"] == "log"
     assert 2 <= len(layout["yaxis"]["tickvals"]) <= 5
     for state in ({"by": "role", "metric": "diff"}, {}):
-        plain = rounds_of({"window": window}, **state)
+        plain = rounds_of(window, **state)
         assert plain["yaxis"].get("type") != "log"
 
 
 def test_the_onset_is_marked_where_all_of_a_batch_is_drawn(window: rd.Batch) -> None:
     def notes(**state: Any) -> str:
-        return str(rounds_of({"x": window}, **state)["meta"]["notes"])
+        return str(rounds_of(window, **state)["meta"]["notes"])
 
     assert (
         "onset" not in notes()
     )  # nobody has asked for the diagnosis, which takes long
     rd.diagnose(window)
     assert "onset: round 2" in notes()
-    assert "onset: round 2" in notes(metric="k3")
+    assert "onset: round 2" in notes(metric="diff")
     assert "onset" not in notes(filter={"reward": [1.0]})
-
-
-def test_intervals_of_two_batches_that_leave_the_axis_have_arrows() -> None:
-    batch = padded([[1]] * 6, [[-1.0]] + [[-1e-6]] * 5, [[0.0]] * 6)
-    figure = json.loads(
-        overview_figures(Session({"a": batch, "b": batch}, {}), "light")["rounds"]
-    )
-    symbols = [(trace.get("marker") or {}).get("symbol") for trace in figure["data"]]
-    assert [one for one in symbols if str(one).startswith("triangle")] == [
-        *("triangle-down", "triangle-up"),
-        *("triangle-down", "triangle-up"),
-    ]
-    assert "2 intervals reach beyond the axis" in figure["layout"]["meta"]["notes"]

@@ -30,7 +30,7 @@ def window() -> rd.Batch:
 
 
 def session(batch: rd.Batch, **state: Any) -> Session:
-    return Session({"batch": batch}, state)
+    return Session(batch, state)
 
 
 def test_findings_come_with_explanation_and_next_step(window: rd.Batch) -> None:

@@ -20,7 +20,7 @@ from rounddiag.widgets.session import Session
 from tests.batches import hand_batch
 
 OVERVIEW = {
-    *("head", "pair", "options", "state", "figures", "note", "counts"),
+    *("head", "options", "state", "figures", "note", "counts"),
     *("groups", "has_onset", "corrected"),
     *("num_tokens", "num_rounds"),
 }
@@ -31,7 +31,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.num_choices = 0
-        self.session = Session({"hand": hand_batch(sample_ids=("x", "y", "z"))}, {})
+        self.session = Session(hand_batch(sample_ids=("x", "y", "z")), {})
         self.requests = RequestHandler(self.session, self._choose)
 
     def _choose(self) -> None:
@@ -132,10 +132,10 @@ def test_a_choice_that_is_taken_back_is_not_drawn_again(
     first = ask("overview", theme="light")
     ask("select", changes={"current": {"sample": 1, "round": 0, "token": 0}})
     assert ask("overview", theme="light")["figures"] is first["figures"]
-    ask("set", changes={"metric": "k3"}, theme="light")
+    ask("set", changes={"metric": "diff"}, theme="light")
     found = ask("set", changes={"metric": "abs_diff"}, theme="light")
     assert found["figures"] is first["figures"]
-    assert drawn == ["abs_diff light", "k3 light"]
+    assert drawn == ["abs_diff light", "diff light"]
     ask("overview", theme="dark")
     ask.requests.clear_cache()
     ask("overview", theme="light")
@@ -159,7 +159,7 @@ def test_the_overviews_seen_last_are_kept(
 
 def test_the_head_has_the_facts_of_the_run() -> None:
     facts = {"rollout_engine": "vllm", "parallel": {"nodes": 2}}
-    session = Session({"hand": hand_batch(meta={"facts": facts})}, {})
+    session = Session(hand_batch(meta={"facts": facts}), {})
     overview: Any = RequestHandler(session, lambda: None)("overview", {"theme": "dark"})
     head = overview["head"]
     assert "rollout_engine vllm, parallel (nodes 2)" in json.dumps(head["chips"])
@@ -175,9 +175,7 @@ def test_the_head_has_the_facts_of_the_run() -> None:
 def test_where_there_is_no_token_all_parts_say_why(
     samples: list[int], state: dict[str, Any], why: str
 ) -> None:
-    answers = RequestHandler(
-        Session({"hand": hand_batch()[samples]}, state), lambda: None
-    )
+    answers = RequestHandler(Session(hand_batch()[samples], state), lambda: None)
     found: Any = answers("overview", {"theme": "light"})
     assert found["counts"]["empty_reason"] == why
     layout = json.loads(found["figures"]["heatmap"])["layout"]
@@ -187,11 +185,12 @@ def test_where_there_is_no_token_all_parts_say_why(
 
 def test_what_cannot_be_drawn_is_not_set(ask: Asked) -> None:
     before = ask.session.state
-    with pytest.raises(FrameError, match=r"`layers`: expected one of \['mean'"):
-        ask("set", changes={"layers": {"colour": True}}, theme="light")
+    with pytest.raises(FrameError, match=r"`order`: expected one of \['sample'"):
+        ask("set", changes={"order": "colour"}, theme="light")
     assert ask.session.state == before
     assert (
-        ask("set", changes={"metric": "k3"}, theme="light")["state"]["metric"] == "k3"
+        ask("set", changes={"metric": "diff"}, theme="light")["state"]["metric"]
+        == "diff"
     )
     assert ask.num_choices == 0
 
@@ -234,7 +233,7 @@ def test_the_diagnosis_is_left_to_be_computed(ask: Asked) -> None:
 def test_it_opens_at_the_first_finding_unless_a_place_was_chosen() -> None:
     batch = load("sample_data/image_window.parquet")
     for state, opens in (({}, 0), ({"current": {"sample": 3}}, None)):
-        ask: Any = RequestHandler(Session({"batch": batch}, state), lambda: None)
+        ask: Any = RequestHandler(Session(batch, state), lambda: None)
         assert ask("diagnosis", {})()["opens"] == opens
         ask("select", {"changes": {"finding": 0}})
         assert ask("diagnosis", {})()["opens"] is None
@@ -242,7 +241,7 @@ def test_it_opens_at_the_first_finding_unless_a_place_was_chosen() -> None:
 
 def test_marks_are_the_tokens_of_the_finding_in_a_sample() -> None:
     batch = load("sample_data/image_window.parquet")
-    session = Session({"batch": batch}, {})
+    session = Session(batch, {})
     ask: Any = RequestHandler(session, lambda: None)
     assert ask("marks", {"sample": 33}) == {"round": [], "token": []}
     ask("select", {"changes": {"finding": 0}})
@@ -255,11 +254,11 @@ def test_marks_are_the_tokens_of_the_finding_in_a_sample() -> None:
 
 def test_roles_are_the_same_before_and_after_all_tokens_have_theirs() -> None:
     batch = load("sample_data/image_window.parquet")
-    session = Session({"window": batch}, {})
+    session = Session(batch, {})
     requests = RequestHandler(session, lambda: None)
 
     def ask(sample: int) -> Any:
-        args = {"sample": sample, "batch": 0}
+        args = {"sample": sample}
         found: Any = requests("trajectory", args)
         return found["tokens"]["role"]
 

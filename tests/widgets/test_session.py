@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def session(batch: Batch | None = None, /, **state: Any) -> Session:
-    return Session({"hand": batch or hand_batch()}, state)
+    return Session(batch or hand_batch(), state)
 
 
 def test_a_round_of_one_token_can_be_the_worst() -> None:
@@ -34,7 +34,7 @@ def test_a_round_of_one_token_can_be_the_worst() -> None:
 
 def test_bitwise_equality_is_offered_where_a_sample_begins_with_it() -> None:
     def offered(batch: Batch) -> set[str]:
-        return {name for name, *_ in session(batch).options[0]["metric"]}
+        return {name for name, *_ in session(batch).options["metric"]}
 
     mask, rollout = torch.ones(2, 3), torch.full((2, 3), -1.0)
     old = torch.tensor([[-2.0, -1.0, -1.0], [-1.0, -1.0, -2.0]])
@@ -73,11 +73,6 @@ def test_it_opens_at_the_largest_diff_of_the_worst_round() -> None:
             "`order`: expected one of ['sample', 'worst', 'rounds', 'num_tokens'];"
             " found 'reward'. Leave it out, or choose a value that the batch has.",
         ),
-        (
-            {"axis": "images"},
-            "`axis`: expected one of ['round', 'context']; found 'images'."
-            " Leave it out, or choose a value that the batch has.",
-        ),
         ({"by": "rank"}, "`by`: expected one of [None, "),
         (
             {"cells": {"samples": [0, 3], "rounds": [0, 1]}},
@@ -89,7 +84,6 @@ def test_it_opens_at_the_largest_diff_of_the_worst_round() -> None:
             {"filter": {"sample": 3}},
             "expected samples from 0 to 2, or their ids; found [3].",
         ),
-        ({"batch": 1}, "`batch`: expected one of [0]; found 1."),
     ],
 )
 def test_what_the_batch_does_not_have_changes_nothing(

@@ -37,7 +37,6 @@ STATES = st.builds(
     State,
     metric=st.sampled_from(OFFERED_METRICS),
     threshold=st.floats(1e-6, 100),
-    layers=st.dictionaries(st.text(), st.booleans()),
     current=PLACES,
     filter=FILTERS,
     cells=CELLS | st.none(),
@@ -71,6 +70,13 @@ def test_a_part_of_an_entry_leaves_the_rest() -> None:
     assert changed.current == Cursor(sample=2, round=1, token=5)
 
 
+def test_a_state_of_an_older_version_that_shows_nothing_else_is_taken() -> None:
+    old = {"batch": 0, "heatmap": "batch", "axis": "round", "layers": {}}
+    with explore(hand_batch(), **old, metric="diff") as explorer:
+        assert explorer.state["metric"] == "diff"
+        assert not {*old} & {*explorer.state}
+
+
 def test_a_filter_is_replaced_and_loses_what_is_none() -> None:
     state = State.from_dict({"filter": {"sample": 1, "text": None}})
     assert state.filter == {"sample": 1}
@@ -94,14 +100,11 @@ def test_a_metric_goes_by_the_column_of_its_mean_too() -> None:
             "`b`: expected another score than `a`, 'rollout'; found 'rollout'."
             " Leave it out for the default.",
         ),
-        (
-            {"layers": [1]},
-            "`layers`: expected a dictionary of layer names to True or False; found",
-        ),
-        (
-            {"layers": {"mean": 1}},
-            "expected a dictionary of layer names to True or False; found",
-        ),
+        ({"metric": "k3"}, "Use `rounddiag.plot_rounds(batch, metric='k3')`."),
+        ({"layers": {"ci": False}}, "Use `rounddiag.plot_rounds(batch, layers=...)`."),
+        ({"axis": "context"}, "Use `rounddiag.plot_positions(batch, along=...)`."),
+        ({"batch": 1}, "Use `rounddiag.plot_compare([before, after])`"),
+        ({"heatmap": "difference"}, "Use `rounddiag.plot_compare([before, after])`"),
         ({"filter": 3}, "`filter`: expected a dictionary of columns to conditions;"),
         ({"finding": -1}, "`finding`: expected the number of a finding, or None;"),
         ({"log_probs": 1}, "`log_probs`: expected True or False; found 1."),
@@ -154,7 +157,6 @@ INNER = {
     "cells": ("samples", "rounds"),
     "notes": ("text", "sample"),
     "filter": ("diff", "sample", "role"),
-    "layers": ("ci", "counts"),
 }
 
 

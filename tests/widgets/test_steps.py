@@ -85,11 +85,11 @@ def test_a_fact_that_changes_is_a_mark(tmp_path: Path) -> None:
 def test_another_step_shows_the_sample_of_the_same_id(tmp_path: Path) -> None:
     place = {"sample": 1, "round": 0, "token": 0}
     explorer = opened(
-        tmp_path, named(1, "xyz"), named(2, "zxy"), step=1, metric="k3", current=place
+        tmp_path, named(1, "xyz"), named(2, "zxy"), step=1, metric="diff", current=place
     )
     explorer.step = 2
     assert explorer.batch.step == explorer.step == 2
-    assert explorer.state["metric"] == "k3"
+    assert explorer.state["metric"] == "diff"
     # `y` is sample 2 there; the worst token of its round 0 is the only one.
     assert explorer.current == {"sample": 2, "round": 0, "token": 0}
     assert not explorer.state["cells"]
@@ -115,19 +115,19 @@ def test_of_another_draw_it_shows_a_sample_of_the_same_task(tmp_path: Path) -> N
 def test_choices_that_a_step_does_not_offer_are_given_up(tmp_path: Path) -> None:
     first = scaled_batch(1)
     first = replace(first, scores={"ref": torch.zeros_like(first.log_probs("old"))})
-    explorer = opened(tmp_path, first, scaled_batch(2), step=1, a="ref", metric="k3")
+    explorer = opened(tmp_path, first, scaled_batch(2), step=1, a="ref", metric="diff")
     explorer.state = {"filter": {"round": [0]}}
     explorer.step = 2
-    assert (explorer.state["a"], explorer.state["metric"]) == ("old", "k3")
+    assert (explorer.state["a"], explorer.state["metric"]) == ("old", "diff")
 
 
 def test_the_state_and_the_code_have_the_step(tmp_path: Path) -> None:
     explorer = opened(tmp_path, scaled_batch(1), scaled_batch(2), step=1)
     assert explorer.state["step"] == 1
-    explorer.state = {"step": 2, "metric": "k3"}
+    explorer.state = {"step": 2, "metric": "diff"}
     code = explorer.to_code()
     assert f"run = rd.open_run({str(tmp_path)!r})" in code
-    assert "rd.explore(run, step=2, metric='k3', current=" in code
+    assert "rd.explore(run, step=2, metric='diff', current=" in code
     again = rd.explore(rd.open_run(tmp_path), **explorer.state)
     assert again.state == explorer.state
 

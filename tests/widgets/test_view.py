@@ -362,7 +362,7 @@ def test_where_a_closed_one_was_it_says_so(shown: list[Any]) -> None:
     explorer._handle("snapshot", {}, [b"jpeg"])
     explorer.close()
     explorer._ipython_display_()
-    explorer.state = {"metric": "k3"}
+    explorer.state = {"metric": "diff"}
     explorer.close()
     earlier = f"{closed} The picture is older than the last selection."
     words = [shown[index][2].updates for index in (3, 5)]

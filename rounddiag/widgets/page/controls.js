@@ -1,12 +1,8 @@
 // @ts-check
-// The two lines at the top: batch and verdict; metric, threshold, batches and filter.
+// The two lines at the top: batch and verdict; metric, threshold and filter.
 
-const THRESHOLD_ENDS = [-3, 1]; // powers of ten, in nats
-
-/** `onSet` gets a new threshold, `onDrag` every value while the slider moves. */
-function thresholdField(onSet, onDrag) {
-  const [min, max] = THRESHOLD_ENDS;
-  const slider = element("input", { type: "range", min, max, step: 0.01, "aria-label": "Threshold, logarithmic" });
+/** `onSet` gets a new threshold. */
+function thresholdField(onSet) {
   const line = errorLine();
   const exact = textField("threshold", setExact, line, { type: "number", step: "any" });
   let now = 1;
@@ -16,11 +12,9 @@ function thresholdField(onSet, onDrag) {
     { class: "rdx-threshold", title: "Tokens with a larger |diff| are underlined and counted" },
     exact.node,
     element("span", {}, "nat"),
-    slider,
     beyond,
     line.node,
   );
-  const chosen = () => Number((10 ** Number(slider.value)).toPrecision(3));
 
   function setExact(value) {
     if (value > 0) onSet(value);
@@ -33,22 +27,10 @@ function thresholdField(onSet, onDrag) {
     exact.input.value = Number(now.toPrecision(3));
     exact.input.setAttribute("aria-invalid", "false");
   });
-  slider.addEventListener("input", () => {
-    exact.input.value = chosen();
-    describe(chosen());
-    onDrag(chosen());
-  });
-  slider.addEventListener("change", () => onSet(chosen()));
-
-  function describe(value) {
-    slider.setAttribute("aria-valuetext", `${number(value)} nat`);
-  }
 
   function show(value, counts) {
     now = value;
     exact.set(Number(value.toPrecision(3)));
-    slider.value = Math.log10(value);
-    describe(value);
     beyond.textContent = beyond.title = counts ? beyondText(counts) : "";
   }
 
@@ -151,50 +133,7 @@ function factChip({ label, value, tone }) {
   return element("li", attributes, element("span", {}, `${label} `), element("b", {}, text));
 }
 
-// Two batches: the active one, and what the heatmap shows.
-
-/** Switch between the batches; hidden for a single one. */
-function batchSwitch(onSet) {
-  const active = radioRow("Active batch", (value) => onSet({ batch: Number(value) }));
-  const pairing = element("span", { class: "rdx-pairs" });
-  const node = element("div", { class: "rdx-row rdx-compared", hidden: true }, "active batch", active.node, pairing);
-
-  function show(pair, state) {
-    node.hidden = !pair;
-    if (!pair) return;
-    active.set(batchChoices(pair), String(state.batch));
-    fill(pairing, ...prose(pair.description));
-  }
-
-  return { node, show };
-}
-
-/** Switch the heatmap between either batch, which becomes active, and the difference. */
-function heatmapSwitch(onSet) {
-  const choose = (value) =>
-    onSet(value === "difference" ? { heatmap: value } : { heatmap: "batch", batch: Number(value) });
-  const shown = radioRow("Heatmap of", choose);
-  const node = element("div", { class: "rdx-row rdx-compared", hidden: true }, "heatmap of", shown.node);
-
-  function show(pair, state) {
-    node.hidden = !pair;
-    if (!pair) return;
-    const [first, second] = pair.names.map(visible);
-    const difference = ["difference", "difference", `${second} minus ${first}`];
-    const chosen = state.heatmap === "difference" ? "difference" : String(state.batch);
-    shown.set([...batchChoices(pair), difference], chosen);
-  }
-
-  return { node, show };
-}
-
-function batchChoices({ names }) {
-  return names.map((name, index) => [String(index), visible(name), visible(name)]);
-}
-
-// All controls: head line, switches, threshold, filter, layers.
-
-const RARE_METRICS = ["prob_diff", "k3"]; // among the other choices
+// All controls: head line, switches, threshold, filter.
 
 const CONTROL_LABELS = {
   order: [
@@ -204,48 +143,24 @@ const CONTROL_LABELS = {
     ["reward", "highest reward"],
     ["group", "group"],
   ],
-  axis: [
-    ["round", "round", "means per round"],
-    ["images", "images seen", "means by the number of images seen before"],
-    ["context", "context", "means by the number of tokens before"],
-  ],
   colors: [
     ["fixed", "same colours", "a colour means the same in every batch: 0.003 to 3 nat"],
     ["fitted", "fitted", "the range of colours fits this batch"],
   ],
-  layers: [
-    ["mean", "mean", "mean of each round"],
-    ["ci", "interval", "its confidence interval"],
-    ["quantiles", "quantiles", "median, 90 %, 99 % and largest of the tokens"],
-    ["survivors", "survivors", "the samples that reach each round, measured at round 0"],
-    ["counts", "counts", "samples and tokens"],
-  ],
-  layersOfTwo: [
-    ["ci", "intervals", "confidence intervals of the means"],
-    ["difference", "difference", "difference from the first batch"],
-    ["heatmap", "colours", "the same means as colours, in one range"],
-  ],
 };
 
-function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askValues = undefined, buttons = [] }) {
+function controlBar({ onSet, onFindings = () => {}, askValues = undefined, buttons = [] }) {
   const set = (name) => (value) => onSet({ [name]: value });
   const head = headLine(buttons, onFindings);
-  const batch = batchSwitch(onSet);
   const metric = radioRow("Metric", set("metric"));
-  const rare = radioRow("Other metrics", set("metric"));
-  const axis = radioRow("Axis of the figure", set("axis"));
   const colors = radioRow("Range of colours", set("colors"));
-  let drawn = {};
-  const layers = checkRow("Layers of the figure", (name, isOn) =>
-    onSet({ layers: { ...drawn, [name]: isOn } }),
-  );
   const lists = {
     order: selectField("order", set("order")),
     a: selectField("compare", set("a")),
     b: selectField("with", set("b"), { "aria-label": "compare with" }),
     by: selectField("by", set("by")),
   };
-  const threshold = thresholdField(set("threshold"), onThreshold);
+  const threshold = thresholdField(set("threshold"));
   const correction = correctionLine(onSet);
   const filter = filterRow(set("filter"), askValues);
   const pair = element(
@@ -256,25 +171,21 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
   );
   const fixed = sentence();
   const view = dropdown(
-    { label: "⚙", name: "Other metrics, order, correction, colours, scores, axis and layers", side: "right" },
+    { label: "⚙", name: "Order, correction, colours and scores", side: "right" },
     element(
       "div",
       { class: "rdx-view" },
       fixed,
-      withLegend("other metrics", rare.node),
       lists.order.node,
       correction.menu,
       withLegend("colours", colors.node),
       pair,
-      withLegend("axis of the means", axis.node),
-      withLegend("layers of the means", layers.node),
     ),
   );
   const node = element(
     "section",
     { class: "rdx-controls", "aria-label": "Controls" },
     head.node,
-    batch.node,
     element("div", { class: "rdx-choices" }, metric.node, threshold.node, filter.node, lists.by.node, view.node),
     correction.node,
   );
@@ -286,13 +197,13 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     fixed.hidden = !why;
     if (!why) return;
     fixed.textContent = `${why}.`;
-    const parts = [lists.order, lists.a, lists.b, colors, axis, layers];
+    const parts = [lists.order, lists.a, lists.b, colors];
     const disable = (field, isFixed) => {
       field.disabled = isFixed;
       (field.closest("label") ?? field).title = isFixed ? why : field.closest("label")?.title ?? "";
     };
     for (const field of parts.flatMap(({ node: part }) => [...part.querySelectorAll("input, select")])) disable(field, true);
-    for (const input of [metric, rare].flatMap((row) => [...row.node.querySelectorAll("input")])) disable(input, !canShow(input.value, state.by));
+    for (const input of metric.node.querySelectorAll("input")) disable(input, !canShow(input.value, state.by));
     const groups = [...lists.by.node.querySelectorAll("option")];
     for (const option of groups) option.disabled = !canShow(state.metric, option.value || null);
     disable(lists.by.node.querySelector("select"), groups.every((option) => option.disabled || !option.value));
@@ -300,22 +211,12 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, askV
     filter.disable(why);
   }
 
-  function show(facts, options, state, counts, pair = null, limits = undefined, corrected = null) {
+  function show(facts, options, state, counts, limits = undefined, corrected = null) {
     head.show(facts);
-    batch.show(pair, state);
-    const isRare = ([name]) => RARE_METRICS.includes(name);
-    metric.set(options.metric.filter((option) => !isRare(option) || option[0] === state.metric), state.metric);
+    metric.set(options.metric, state.metric);
     metric.node.hidden = options.metric.length < 2;
-    rare.set(options.metric.filter(isRare), state.metric);
-    rare.node.parentNode.hidden = !options.metric.some(isRare);
-    axis.set(labelsFor("axis", options.axis), state.axis);
-    axis.node.parentNode.hidden = options.axis.length < 2;
     colors.set(CONTROL_LABELS.colors, state.colors);
     colors.node.parentNode.hidden = Boolean(facts.lacks); // without a pair no range is the same
-    drawn = state.layers;
-    const known = CONTROL_LABELS[pair ? "layersOfTwo" : "layers"];
-    layers.set(known.filter(([name]) => name in options.layers), { ...options.layers, ...drawn });
-    layers.node.parentNode.hidden = state.axis !== "round";
     threshold.show(state.threshold, counts);
     threshold.node.hidden = Boolean(facts.lacks);
     lists.order.set(labelsFor("order", options.order), state.order);

@@ -162,35 +162,31 @@ function sampleStore(request) {
     return known;
   }
 
-  const keyOfCells = ({ samples, rounds }, { batch, a, b, filter }) => `worst ${samples} ${rounds} ${batch} ${a} ${b} ${JSON.stringify(filter)}`;
+  const keyOfCells = ({ samples, rounds }, { a, b, filter }) => `worst ${samples} ${rounds} ${a} ${b} ${JSON.stringify(filter)}`;
 
   return {
     clear: () => cache.clear(),
     // Where selecting these cells leads.
     worst: (cells, state) => cached("worst", { cells }, keyOfCells(cells, state)),
     knownWorst: (cells, state) => cache.get(keyOfCells(cells, state)),
-    trajectory: (sample, { batch, a, b }) =>
-      cached("trajectory", { batch, sample }, `tokens ${batch} ${sample} ${a} ${b}`),
+    trajectory: (sample, { a, b }) => cached("trajectory", { sample }, `tokens ${sample} ${a} ${b}`),
     // The token plot without tokens.
-    axes: ({ batch, a, b, log_probs: hasLogProbs }, theme) =>
-      cached("token_axes", { log_probs: hasLogProbs, theme }, `axes ${batch} ${a} ${b} ${hasLogProbs} ${theme}`),
-    thumbnails: ({ batch, sample }, indices) =>
-      cached("thumbnails", { batch, sample, indices }, `small ${batch} ${sample} ${indices[0]}`),
-    image: ({ batch, sample }, index) =>
-      cached("image", { batch, sample, index }, `image ${batch} ${sample} ${index}`),
-    marks: ({ sample }, { batch, a, b, finding }) =>
-      finding === null ? NO_MARKS : cached("marks", { sample }, `marks ${batch} ${a} ${b} ${finding} ${sample}`),
+    axes: ({ a, b, log_probs: hasLogProbs }, theme) =>
+      cached("token_axes", { log_probs: hasLogProbs, theme }, `axes ${a} ${b} ${hasLogProbs} ${theme}`),
+    thumbnails: ({ sample }, indices) => cached("thumbnails", { sample, indices }, `small ${sample} ${indices[0]}`),
+    image: ({ sample }, index) => cached("image", { sample, index }, `image ${sample} ${index}`),
+    marks: ({ sample }, { a, b, finding }) =>
+      finding === null ? NO_MARKS : cached("marks", { sample }, `marks ${a} ${b} ${finding} ${sample}`),
     // Which tokens the filter keeps; null for all.
     kept: ({ sample }, state) =>
-      keepsAll(state.filter) ? null : cached("kept", { sample }, `kept ${sample} ${JSON.stringify(state.filter)} ${state.batch} ${state.a} ${state.b}`),
+      keepsAll(state.filter) ? null : cached("kept", { sample }, `kept ${sample} ${JSON.stringify(state.filter)} ${state.a} ${state.b}`),
     // What the chosen correction does to each token; null without one.
-    fates: ({ sample }, { batch, a, b, correction, limit }) =>
-      correction && cached("fates", { sample }, `fates ${batch} ${sample} ${a} ${b} ${correction} ${limit}`),
+    fates: ({ sample }, { a, b, correction, limit }) =>
+      correction && cached("fates", { sample }, `fates ${sample} ${a} ${b} ${correction} ${limit}`),
     // Samples with a token beyond the threshold.
-    beyond: (state) => cached("beyond", {}, `beyond ${state.threshold} ${JSON.stringify(state.filter)} ${state.batch} ${state.a} ${state.b}`),
-    context: ({ batch, sample }, round) => cached("context", { batch, sample, round }, `context ${batch} ${sample} ${round}`),
-    observation: ({ batch, sample }, start, stop) =>
-      cached("observation", { batch, sample, start, stop }, `seen ${batch} ${sample} ${start} ${stop}`),
+    beyond: (state) => cached("beyond", {}, `beyond ${state.threshold} ${JSON.stringify(state.filter)} ${state.a} ${state.b}`),
+    context: ({ sample }, round) => cached("context", { sample, round }, `context ${sample} ${round}`),
+    observation: ({ sample }, start, stop) => cached("observation", { sample, start, stop }, `seen ${sample} ${start} ${stop}`),
   };
 }
 

@@ -192,12 +192,12 @@ function groupBars(onValue) {
 }
 
 // The overview: means per round, and under them the heatmap of samples and rounds.
-function overviewPane({ library, onCell, onBox, onRest, onRounds, onValue, onSet }) {
+function overviewPane({ library, onCell, onBox, onRest, onRounds, onValue }) {
   let state = null;
   const rounds = figureView({
     library,
     label: "Rounds",
-    onZoom: (range) => state.axis === "round" && onRounds(wholeRounds(range)),
+    onZoom: (range) => onRounds(wholeRounds(range)),
     onDrawn: () => markRounds(),
   });
   const band = element("div", { class: "rdx-rounds-kept", hidden: true });
@@ -211,19 +211,17 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onValue, onSet
   });
   const cells = heatCells(heatmap, { onCell, onBox, onRest });
   const hand = watchPointer(rounds, {
-    onClick: ({ x }) => state.axis === "round" && onRounds([Math.round(x), Math.round(x)]),
-    onDouble: () => state.axis === "round" && onRounds(null),
+    onClick: ({ x }) => onRounds([Math.round(x), Math.round(x)]),
+    onDouble: () => onRounds(null),
   });
   const note = element("p", { class: "rdx-note" });
-  const heatmapOf = heatmapSwitch(onSet);
   const groups = groupBars(onValue);
-  const parts = [groups.node, rounds.node, note, heatmapOf.node, heatmap.node];
+  const parts = [groups.node, rounds.node, note, heatmap.node];
   const node = element("div", { class: "rdx-overview" }, ...parts);
 
   async function show(answer) {
     state = answer.state;
     note.textContent = answer.note;
-    heatmapOf.show(answer.pair, state);
     groups.show(answer.groups, state);
     await Promise.all([
       rounds.draw(parseJson(answer.figures.rounds)),
@@ -240,7 +238,7 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onValue, onSet
   // Mark the rounds that the filter keeps.
   function markRounds() {
     const [x, y] = [rounds.axis("xaxis"), rounds.axis("yaxis")];
-    const range = state?.axis === "round" ? state.filter.round : null;
+    const range = state?.filter.round;
     band.hidden = !range || !x || !y;
     if (band.hidden) return;
     const { from, to } = Array.isArray(range) ? { from: Math.min(...range), to: Math.max(...range) } : range;

@@ -34,7 +34,6 @@ class ExplorerPage {
     const { library } = this;
     this.controls = controlBar({
       onSet: (changes) => this.set(changes),
-      onThreshold: (threshold) => this.sample.setThreshold(threshold),
       onFindings: () => this.drawer.toggle(true, "findings"),
       askValues: this.kernel.isStored ? undefined : (name) => this.kernel.request("values", { name }),
       buttons: [
@@ -50,7 +49,6 @@ class ExplorerPage {
       onBox: (cells) => this.select({ cells }),
       onRounds: (range) => this.setFilter({ round: range && { from: range[0], to: range[1] } }),
       onValue: this.kernel.isStored ? null : (name, condition) => this.setFilter({ [name]: condition }),
-      onSet: (changes) => this.set(changes),
     });
     this.sample = samplePane({
       library,
@@ -248,7 +246,7 @@ class ExplorerPage {
     [this.shown, this.state] = [result, result.state];
     this.panes.show(result.state.layout);
     if (isFirst) requestAnimationFrame(() => showWhole(this.node));
-    this.controls.show(result.head, result.options, result.state, result.counts, result.pair, result.limits, result.corrected);
+    this.controls.show(result.head, result.options, result.state, result.counts, result.limits, result.corrected);
     this.inFile = result.limits?.samples;
     [this.ids, this.numSamples, this.step] = [result.options.samples, result.head.num_samples, result.head.step];
     this.selection = result;
@@ -260,7 +258,7 @@ class ExplorerPage {
     const hasPlot = !result.head.lacks || result.options.metric.some(([name]) => name === "surprise");
     if (hasPlot) this.store.axes(this.state, theme).catch(ignore); // drawn after the sample, asked for before
     const isEmpty = !result.head.num_samples;
-    this.node.toggleAttribute("data-lone", !isEmpty && !result.pair && result.head.num_samples <= (hasPlot ? 1 : FEW_TRAJECTORIES));
+    this.node.toggleAttribute("data-lone", !isEmpty && result.head.num_samples <= (hasPlot ? 1 : FEW_TRAJECTORIES));
     if ("lone" in this.node.dataset && this.node.dataset.pane === "overview") this.showPane("sample");
     this.sample.node.hidden = isEmpty;
     const drawing = [this.overview.show(result), isEmpty || this.goTo(result.state.current, { isKnown: true })];
@@ -270,10 +268,10 @@ class ExplorerPage {
     this.snapshot.later();
   }
 
-  // After the figures, and once for each batch and pair of scores.
+  // After the figures, and once for each pair of scores.
   async diagnose(shown) {
-    const { state: { batch, a, b }, head, has_onset: hasOnset } = shown;
-    const key = `${batch} ${a} ${b}`;
+    const { state: { a, b }, head, has_onset: hasOnset } = shown;
+    const key = `${a} ${b}`;
     if (this.diagnosed?.key !== key) {
       this.controls.diagnose(undefined, head.num_tokens ? "diagnosing…" : "");
       const reply = this.kernel.request("diagnosis").catch((error) => ({ why: `no diagnosis: ${error.message}` }));
@@ -342,7 +340,7 @@ class ExplorerPage {
     await this.showKept(trajectory);
     await this.showFates(trajectory);
     if (sample.trajectory() !== trajectory) return;
-    const drawing = [this.showShots(trajectory), this.showFigure(trajectory), this.showMarks(trajectory), this.showOther(trajectory)];
+    const drawing = [this.showShots(trajectory), this.showFigure(trajectory), this.showMarks(trajectory)];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
     this.loadAhead(before, place.sample);
     this.snapshot.later();
@@ -376,15 +374,6 @@ class ExplorerPage {
 
   isKept(index) {
     return !this.kept || Boolean(this.kept[index]);
-  }
-
-  // The same token in the other batch.
-  async showOther(trajectory) {
-    const { partner_sample: sample, batch } = trajectory;
-    if (sample === undefined || sample === null) return;
-    const other = await this.store.trajectory(sample, { ...this.state, batch: 1 - batch }).catch(ignore);
-    const index = indexOf(trajectory, this.state.current);
-    if (other && this.sample.trajectory() === trajectory) this.sample.showOther(other, index);
   }
 
   // What the model saw before a round.

@@ -25,21 +25,14 @@ function bytesOf(base64) {
 
 function connectPage() {
   const has = (key) => Boolean(document.querySelector(`script[data-reply="${CSS.escape(key)}"]`));
-  const opened = has("1 overview") ? 1 : 0; // of two batches the second, as Python opens them
   let state = null;
-  const own = (key, batch = state?.batch ?? opened) => `${batch} ${key}`;
-  const stored = (key, batch = undefined) => storedReply(own(key, batch));
-  /** @type {Map<string, Promise<any>>} */
-  const overviews = new Map();
-  const first = (batch = undefined) => {
-    const key = own("overview", batch);
-    if (!overviews.has(key)) overviews.set(key, storedReply(key));
-    return overviews.get(key);
-  };
+  /** @type {Promise<any> | null} */
+  let opened = null;
+  const first = () => (opened ??= storedReply("overview"));
 
   // Figures are stored in light colours.
   async function drawn(key, theme) {
-    const { figure } = await stored(key);
+    const { figure } = await storedReply(key);
     if (theme !== "dark") return figure;
     const dark = new Map((await first()).colors);
     const pattern = new RegExp([...dark.keys()].join("|"), "g");
@@ -51,9 +44,9 @@ function connectPage() {
   async function overview({ theme }) {
     const { stops, beyond, colors, ...answer } = await first();
     state ??= answer.state;
-    const { metric, by, threshold, heatmap: kind } = state;
+    const { metric, by, threshold } = state;
     const key = roundsKey(metric, by, answer.options);
-    const [rounds, heatmap, { groups = null }] = await Promise.all([drawn(key, theme), drawn(`heatmap ${metric} ${kind}`, theme), stored(key)]);
+    const [rounds, heatmap, { groups = null }] = await Promise.all([drawn(key, theme), drawn(`heatmap ${metric}`, theme), storedReply(key)]);
     const [num_tokens_beyond, num_samples_beyond] = beyond[stops.indexOf(threshold)];
     const counts = { ...answer.counts, num_tokens_beyond, num_samples_beyond };
     const { samples, head } = answer;
@@ -61,19 +54,13 @@ function connectPage() {
       samples.length < head.num_samples
         ? `${samples.length} of ${pluralize(head.num_samples, "sample")} are in this file token by token: those marked at the left edge. j and k step through them.`
         : "";
-    const canShow = (name, column) => has(own(roundsKey(name, column, answer.options)));
+    const canShow = (name, column) => has(roundsKey(name, column, answer.options));
     return { ...answer, groups, note, state, counts, figures: { rounds, heatmap }, limits: { why: WHY_FIXED, canShow, samples } };
   }
 
   async function set({ changes: { threshold, ...changes }, theme }) {
-    const { stops, partners } = await first();
-    const before = state;
+    const { stops } = await first();
     state = { ...state, ...changes };
-    if (state.batch !== before.batch) {
-      const sample = partners[before.current.sample];
-      const current = sample === undefined ? (await first()).state.current : { sample, round: before.current.round };
-      state = { ...state, finding: null, cells: null, current, ...changes };
-    }
     if (threshold) {
       const distance = (stop) => Math.abs(Math.log(stop / threshold));
       state.threshold = stops.reduce((best, stop) => (distance(stop) < distance(best) ? stop : best));
@@ -90,14 +77,14 @@ function connectPage() {
     return { state, num_tokens, num_rounds };
   }
 
-  async function trajectory({ sample, batch }) {
-    if (has(own(`trajectory ${sample}`, batch))) {
-      const reply = await stored(`trajectory ${sample}`, batch);
+  async function trajectory({ sample }) {
+    if (has(`trajectory ${sample}`)) {
+      const reply = await storedReply(`trajectory ${sample}`);
       const { a, b } = reply.tokens;
       reply.tokens.diff ??= a.map((value, at) => value - b[at]);
       return reply;
     }
-    const { samples, head, source } = await first(batch);
+    const { samples, head, source } = await first();
     return {
       missing: [
         `Sample ${sample} is not in this file, which has ${groupDigits(samples.length)} of ${pluralize(head.num_samples, "sample")}.`,
@@ -110,33 +97,33 @@ function connectPage() {
   }
 
   async function marks({ sample }) {
-    const marked = await stored(`marks ${state.finding}`);
+    const marked = await storedReply(`marks ${state.finding}`);
     const keeps = (_, at) => marked.sample[at] === sample;
     return { round: marked.round.filter(keeps), token: marked.token.filter(keeps) };
   }
 
-  async function image({ sample, index, batch }) {
-    const { shots } = await stored(`shots ${sample}`, batch);
-    return stored(`image ${shots[index].full}`, batch);
+  async function image({ sample, index }) {
+    const { shots } = await storedReply(`shots ${sample}`);
+    return storedReply(`image ${shots[index].full}`);
   }
 
-  async function observation({ sample, start, stop, batch }) {
-    const { low, pieces, is_image: isImage } = await stored(`seen ${sample}`, batch);
+  async function observation({ sample, start, stop }) {
+    const { low, pieces, is_image: isImage } = await storedReply(`seen ${sample}`);
     return { pieces: pieces.slice(start - low, stop - low), is_image: isImage.slice(start - low, stop - low) };
   }
 
-  async function context({ sample, round, batch }) {
+  async function context({ sample, round }) {
     const key = `context ${sample} ${round}`;
-    if (has(own(key, batch))) return stored(key, batch);
+    if (has(key)) return storedReply(key);
     throw new Error("This file has no context of this round: open the batch in a notebook with rounddiag.explore.");
   }
 
   // Some rows of a list in another order, which Python stored.
   async function sorted(list, start, { head, is_ascending: isAscending }) {
-    const { orders } = await stored(`orders ${list}`);
+    const { orders } = await storedReply(`orders ${list}`);
     const { order, caption } = orders.find((other) => other.head === head && other.is_ascending === isAscending);
     const starts = Array.from({ length: Math.ceil(order.length / PAGE_ROWS) }, (_, at) => at * PAGE_ROWS);
-    const pages = await Promise.all(starts.map((from) => stored(`list ${list} ${from}`)));
+    const pages = await Promise.all(starts.map((from) => storedReply(`list ${list} ${from}`)));
     const pick = (valuesOf) => Array.from(order.slice(start, start + PAGE_ROWS), (at) => valuesOf(pages[Math.floor(at / PAGE_ROWS)])[at % PAGE_ROWS]);
     const columns = pages[0].columns.map((column, at) => ({ ...column, values: pick((page) => page.columns[at].values) }));
     return { ...pages[0], caption, columns, places: pick((page) => page.places) };
@@ -144,8 +131,7 @@ function connectPage() {
 
   async function beyond() {
     const { samples } = await first();
-    const { batch } = state;
-    const trajectories = await Promise.all(samples.map((sample) => trajectory({ sample, batch })));
+    const trajectories = await Promise.all(samples.map((sample) => trajectory({ sample })));
     return { samples: samples.filter((_, at) => trajectories[at].tokens.diff.some((diff) => Math.abs(diff) > state.threshold)) };
   }
 
@@ -160,13 +146,13 @@ function connectPage() {
     context,
     beyond,
     plotly: () => storedReply("plotly"),
-    diagnosis: () => stored("diagnosis"),
+    diagnosis: () => storedReply("diagnosis"),
     token_axes: async ({ log_probs: hasLogProbs, theme }) => ({ figure: await drawn(`axes ${hasLogProbs}`, theme) }),
-    thumbnails: async ({ sample, indices, batch }) => {
-      const { shots } = await stored(`shots ${sample}`, batch);
+    thumbnails: async ({ sample, indices }) => {
+      const { shots } = await storedReply(`shots ${sample}`);
       return { shots: indices.filter((at) => at in shots).map((at) => shots[at]) };
     },
-    list: ({ list, start, sort }) => (sort ? sorted(list, start, sort) : stored(`list ${list} ${start}`)),
+    list: ({ list, start, sort }) => (sort ? sorted(list, start, sort) : storedReply(`list ${list} ${start}`)),
   };
   return { request: (name, args = {}) => answers[name](args), latest: newestReplies(), isStored: true, close: () => {} };
 }

@@ -301,7 +301,6 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     showFigure: (axes, only, state, kept) => plot.show(trajectory, axes, only, current, state, kept),
     setKept,
     setFates: text.setFates,
-    showOther: focus.showOther,
     note: focus.note,
     setState,
     setFilm: (isOn) => film.setAttribute("aria-pressed", isOn),
@@ -373,13 +372,12 @@ function rewardRange(mates) {
   return rewards.length ? `: reward ${ends.map(number).join(" to ")}` : "";
 }
 
-function titleOf({ of, partner, sample, sample_id: id, num_tokens: size, noun, rounds }) {
+function titleOf({ sample, sample_id: id, num_tokens: size, noun, rounds }) {
   const facts = [
-    of ? `Sample ${sample} of ${visible(of)}` : `Sample ${sample}`,
+    `Sample ${sample}`,
     id && visible(id),
     pluralize(rounds.length, "round"),
     pluralize(size, noun),
-    partner && visible(partner),
   ];
   return facts.filter(Boolean).join(" · ");
 }

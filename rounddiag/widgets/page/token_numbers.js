@@ -21,7 +21,7 @@ const NUM_FIRST = 5; // facts that are always visible
 function focusPanel(onNote) {
   const none = sentence("No token selected. Click one in the text.");
   const piece = element("div", {});
-  const [scores, others] = [[scoreRow(), scoreRow()], [scoreRow(), scoreRow()]]; // of both batches
+  const scores = [scoreRow(), scoreRow()];
   const facts = FACTS.map(([name, title]) => {
     const [term, value] = [element("dt", {}, name), element("dd", {})];
     return { term, value, node: element("div", { title }, term, value) };
@@ -32,7 +32,6 @@ function focusPanel(onNote) {
   const note = noteField(onNote);
   const table = scoreTable(scores);
   const parts = [piece, table, list(facts.slice(0, NUM_FIRST)), note.node, more];
-  let own = { rows: [], diff: "" };
   const attributes = { class: "rdx-focus", "aria-label": "Token", "aria-live": "polite", "aria-atomic": "true" };
   const node = element("section", attributes, none);
 
@@ -49,9 +48,9 @@ function focusPanel(onNote) {
     facts[0].term.textContent = `diff, ${a} − ${b}`;
     facts[1].term.textContent = `ratio, ${a} / ${b}`;
     const pair = [[a, tokens.a[index]], [b, tokens.b[index]]];
-    own = { rows: lacks ? pair.filter(([, value]) => Number.isFinite(value)) : pair, diff: Number.isFinite(diff) ? `${withSign(diff)} nat` : "not finite" };
+    const rows = lacks ? pair.filter(([, value]) => Number.isFinite(value)) : pair;
     const values = [
-      own.diff,
+      Number.isFinite(diff) ? `${withSign(diff)} nat` : "not finite",
       number(Math.exp(diff)),
       Math.abs(diff) <= threshold ? "" : tokenRanks(tokens.rank_in_round[index], round.num_tokens, tokens.rank_in_batch[index]),
       tokens.role ? tokens.role[index] : "not known",
@@ -64,32 +63,20 @@ function focusPanel(onNote) {
       String(tokens.token_id?.[index] ?? "not in the file"),
     ];
     if (lacks) [0, 1, 2, 5].forEach((at) => (values[at] = "")); // of two engines
-    table.hidden = !own.rows.length;
+    table.hidden = !rows.length;
     facts.forEach(({ value, node: row }, at) => {
       value.textContent = values[at];
       row.hidden = values[at] === "";
     });
     fill(ofFile, ...Object.entries(tokens.of_file ?? {}).map(([name, numbers]) => fileFact(name, numbers[index])));
-    showOther(null, index);
+    const [logProbs, probabilities] = [Number, Math.exp].map((of) => alignDecimals(rows.map(([, value]) => number(of(value)))));
+    fill(table.lastChild, ...scores.slice(0, rows.length).map((row) => row.node));
+    rows.forEach((row, at) => scores[at].show(row, logProbs[at], probabilities[at]));
     if (none.isConnected) fill(node, ...parts);
     return undefined;
   }
 
-  // The same token in the other batch, where the sample is paired.
-  function showOther(other, index) {
-    const isSame = other && other.tokens.piece[index] !== undefined;
-    const their = isSame ? [[other.name_a, other.tokens.a], [other.name_b, other.tokens.b]] : [];
-    const rows = [...own.rows, ...their.map(([score, values]) => [`other: ${visible(score)}`, values[index]])];
-    const [logProbs, probabilities] = [Number, Math.exp].map((of) => alignDecimals(rows.map(([, value]) => number(of(value)))));
-    [...scores, ...others].forEach((row, at) => {
-      if (at >= rows.length) return void row.node.remove();
-      table.lastChild.append(row.node);
-      row.show(rows[at], logProbs[at], probabilities[at]);
-    });
-    facts[0].value.textContent = own.diff + (isSame ? `, other ${withSign(other.tokens.diff[index])}` : "");
-  }
-
-  return { node, show, showOther, note };
+  return { node, show, note };
 }
 
 function fileFact(name, value) {
