@@ -1,38 +1,37 @@
 """Per-round statistics with uncertainty: DataFrame in, DataFrame out; no plotting.
 
 - Per round: `summary`, `composition` (survivors), `comparison` (of batches).
-- Per token: `standardisation` (by sampling probability), `token_positions`, `roles`,
-  `tail`, `agreement` (one engine against the other), `staleness` (against the engine).
+- Per token: `means_by` (position, role, probability), `standardisation` (over the
+  probability), `tail`, `agreement` (of both engines), `staleness`.
 - Per sample and cell: `cells`, `heatmap_rows`, `pairing` (of two
   batches), `worst`.
 - Shared: `inputs` (batches, frames, partial captures), `grouping` (`by=`), `intervals`
   and `difference_interval` (clustered bootstrap).
 """
 
+from typing import NoReturn
+
 from rounddiag.stats.cells import cell_frame
 from rounddiag.stats.comparison import compare_batches
 from rounddiag.stats.composition import survivors
 from rounddiag.stats.intervals import FEW_SAMPLES, few_rows
+from rounddiag.stats.means_by import means_by
 from rounddiag.stats.pairing import pair_samples, paired_cells, worst_differences
-from rounddiag.stats.roles import role_means
 from rounddiag.stats.staleness import describe_staleness, staleness_share
-from rounddiag.stats.standardisation import conditional_means, standardise
+from rounddiag.stats.standardisation import standardise
 from rounddiag.stats.summary import round_summary
 from rounddiag.stats.tail import tail_shares
-from rounddiag.stats.token_positions import position_means
 from rounddiag.stats.worst import worst_cells, worst_round, worst_samples, worst_tokens
 
 __all__ = [
     "FEW_SAMPLES",
     "cell_frame",
     "compare_batches",
-    "conditional_means",
     "describe_staleness",
     "few_rows",
+    "means_by",
     "pair_samples",
     "paired_cells",
-    "position_means",
-    "role_means",
     "round_summary",
     "staleness_share",
     "standardise",
@@ -44,6 +43,19 @@ __all__ = [
     "worst_samples",
     "worst_tokens",
 ]
+
+_REPLACED = {
+    "position_means": "`means_by(data, x)`, with x from `token` to `context`",
+    "role_means": '`means_by(data, "role")`',
+    "conditional_means": '`means_by(data, "probability")`',
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Say what replaced a name."""
+    if name in _REPLACED:
+        raise ImportError(f"0.3.0 removed `{name}`. Use {_REPLACED[name]}.")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -196,8 +196,12 @@ def group_label(group: int) -> str:
     >>> [group_label(group) for group in range(4)]
     ['0', '1', '2 to 3', '4 to 7']
     """
-    first, last = group_ends(group)
-    return f"{first}" if first == last else f"{first} to {last}"
+    return range_label(*group_ends(group))
+
+
+def range_label(first: int, last: int) -> str:
+    """Name the numbers from the first to the last."""
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"
 
 
 def apply_by_part(
