@@ -24,7 +24,7 @@ from rounddiag.figures._parts.labels import (
 from rounddiag.figures.compare import COMPARE_LAYERS, plot_compare
 from rounddiag.figures.heatmap import plot_heatmap
 from rounddiag.figures.positions import plot_positions
-from rounddiag.figures.rounds import RoundOptions, plot_rounds
+from rounddiag.figures.rounds import plot_rounds, round_layers
 from rounddiag.figures.trajectory import plot_trajectory
 from rounddiag.schema import METRICS
 from rounddiag.stats.heatmap_rows import Order, order_rows, summarize_samples
@@ -281,8 +281,7 @@ def _set_log_axis(figure: go.Figure) -> None:
     """Give means of groups the axis of their bars: a few are far above all others."""
     lines = [np.asarray(trace.y, float) for trace in figure.data if trace.y is not None]
     sizes = np.concatenate([np.empty(0), *lines])
-    names, sizes = ("mean", "ci_low", "ci_high"), sizes[np.isfinite(sizes)]
-    ticks = LogAxis.around(pd.DataFrame(dict.fromkeys(names, sizes[sizes > 0])))
+    ticks = LogAxis.around_values(sizes[np.isfinite(sizes)])
     # The range is plotly's: intervals reach further.
     figure.update_layout(yaxis={**ticks.layout(), "range": None, "rangemode": "normal"})
 
@@ -426,10 +425,6 @@ def available_layers(session: Session) -> dict[str, bool]:
     """Return the layers of the upper figure, and whether each is on by default."""
     if session.pair is not None:
         return {**dict.fromkeys(COMPARE_LAYERS, True), "heatmap": False}
-    state = session.state
-    options = RoundOptions(
-        metric=state.metric, weight="token", by=state.by, last_aligned=False
-    )
     # A pane has room for the means alone: counts are in the hover text.
-    off = {"counts": False} if "counts" in options.default_layers else {}
-    return {**options.default_layers, **off}
+    state = session.state
+    return {**round_layers(state.metric, state.by), "counts": False}

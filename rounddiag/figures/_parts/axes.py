@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.core.divergence import get_measure
 from rounddiag.wording import pluralize
 
@@ -59,6 +60,18 @@ class LogAxis:
         high = highest[highest <= mean.max() * _MAX_REACH].max()
         room = max((high / low) ** _ROOM, (_MIN_FACTOR * low / high) ** 0.5)
         return cls(low=float(low / room), high=float(high * room))
+
+    @classmethod
+    def around_values(cls, values: Array) -> LogAxis:
+        """Fit the positive ones of single values.
+
+        Examples
+        --------
+        >>> LogAxis.around_values(np.array([1e-3, 1.0])).high
+        1.5135612484362082
+        """
+        names = ("mean", "ci_low", "ci_high")
+        return cls.around(pd.DataFrame(dict.fromkeys(names, values[values > 0])))
 
     @property
     def zero(self) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import wraps
+from typing import ParamSpec
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.core import token_frame
 from rounddiag.core.divergence import MEASURES, TokenMetric
@@ -18,6 +21,7 @@ from rounddiag.schema import TOKENS, Pair, metric_name
 from rounddiag.stats.inputs import Data, open_measured
 
 _PAIR = ("rollout_log_prob", "old_log_prob")
+P = ParamSpec("P")
 # Characters of a score's name that fit into the title of an axis.
 _NAME = 12
 
@@ -47,9 +51,9 @@ def prepare(
     b: str,
     *,
     metric: str = "abs_diff",
-    layers: Mapping[str, bool] | None,
-    known: Iterable[str],
     theme: ThemeName | None,
+    layers: Mapping[str, bool] | None = None,
+    known: Iterable[str] = (),
 ) -> PlotInputs:
     """Validate the arguments that most figures share; `known` are its layers.
 
@@ -62,6 +66,24 @@ def prepare(
     return PlotInputs(
         data=data, pair=short_pair(data.pair), metric=metric, layers=drawn, theme=chosen
     )
+
+
+def without_layers(plot: Callable[P, go.Figure]) -> Callable[P, go.Figure]:
+    """Refuse `layers`, which the figures of means had before 0.3.0."""
+
+    @wraps(plot)
+    def plot_whole(*args: P.args, **options: P.kwargs) -> go.Figure:
+        if "layers" in options:
+            raise FrameError.build(
+                key="layers",
+                expected="no layers, which 0.3.0 removed",
+                found=f"{options['layers']!r:.80}",
+                advice="`figure.update_traces(visible=False)` hides traces,"
+                " `error_y_visible=False` their intervals.",
+            )
+        return plot(*args, **options)
+
+    return plot_whole
 
 
 def short_pair(pair: Pair) -> Pair:
@@ -157,7 +179,7 @@ def resolve_layers(chosen: Mapping[str, bool] | None, *known: str) -> dict[str, 
     """
     chosen = chosen or {}
     for name in chosen:
-        advice = "`{name: False}` leaves a layer out."
+        advice = "`{name: False}` leaves a layer out, `update_traces` hides a trace."
         require_one_of(name, known, key="layers", advice=advice)
     return {name: bool(chosen.get(name, True)) for name in known}
 
