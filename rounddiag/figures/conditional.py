@@ -43,11 +43,10 @@ from rounddiag.figures._parts.means import (
     axis_title,
     count_ticks,
     explain_marks,
-    read_means,
     unit_suffix,
 )
 from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND
-from rounddiag.stats import few_rows, standardise
+from rounddiag.stats import few_rows, means_by, standardise
 from rounddiag.stats.inputs import Data
 from rounddiag.stats.means_by import ENVELOPED
 from rounddiag.stats.standardisation import PROB_EDGES
@@ -115,7 +114,7 @@ def plot_conditional(
     """
     inputs = prepare(data, a, b, metric=metric, theme=theme)
     metric, theme_ = inputs.metric, inputs.theme
-    means = read_means(inputs, "probability", by)
+    means = means_by(inputs.data, "probability", by=by, metric=metric)
     known = means[means["place"].notna()]
     title = inputs.pair.fill(_TITLE)
     if not known["mean"].notna().any():

@@ -248,7 +248,7 @@ def _first_positions(batch: Batch, rounds: pd.DataFrame, x: X) -> Array:
         case "image":
             return _tokens_since_last(batch, rounds["sample"].to_numpy(np.int64), start)
         case "images":
-            images = images_before_rounds(batch)
+            images = images_before_rounds(batch, x)
             numbers = np.full(len(rounds), _NOWHERE)
             numbers[images.is_known()] = images.values()
             return numbers
@@ -258,10 +258,7 @@ def _first_positions(batch: Batch, rounds: pd.DataFrame, x: X) -> Array:
 def _prompt_lengths(batch: Batch) -> Array:
     if batch.prompt_offsets is None:
         raise lacking_error(
-            option="x",
-            value="context",
-            expected="a batch with `prompt_ids`",
-            found="a batch without them",
+            "context", "a batch with `prompt_ids`", "a batch without them"
         )
     return np.diff(batch.prompt_offsets.cpu().numpy())
 
@@ -272,15 +269,11 @@ def _tokens_since_last(batch: Batch, sample: Array, start: Array) -> Array:
     `_NOWHERE` for a round before the first screenshot of its sample.
     """
     if batch.images is None:
-        raise lacking_error(option="x", value="image", **SCREENSHOTS)
+        raise lacking_error("image", **SCREENSHOTS)
     positions = [shot.position for shots in batch.images for shot in shots]
     if None in positions:
-        raise lacking_error(
-            option="x",
-            value="image",
-            expected="screenshots whose `position` is known",
-            found=f"{positions.count(None)} of {len(positions)} without it",
-        )
+        found = f"{positions.count(None)} of {len(positions)} without it"
+        raise lacking_error("image", "screenshots whose `position` is known", found)
     shot_sample = np.repeat(np.arange(len(batch)), [*map(len, batch.images)])
     began = np.array(positions, dtype=np.int64)
     order = np.lexsort((began, shot_sample))

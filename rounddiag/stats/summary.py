@@ -259,7 +259,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         stored = captured_rows(data, cluster=cluster, ci=ci)
         if stored is not None:
             return _frame(stored, [], tokens=("diff", "prob_diff"))
-    split = split_rounds_by(data, by)
+    split = None if by is None else split_rounds_by(data, by)
     rows = _rows(data, split, how, cluster=cluster, last_aligned=last_aligned)
     columns = [] if by is None else [by]
     tokens = data.sources if how.measure.of == "pair" else ()

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import ParamSpec
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from rounddiag.core import token_frame
 from rounddiag.core.divergence import MEASURES, TokenMetric
 from rounddiag.core.measured import Measured
-from rounddiag.errors import FrameError, require_one_of
+from rounddiag.errors import FrameError, refuse, require_one_of
 from rounddiag.figures._parts.canvas import Theme, ThemeName, theme_of
 from rounddiag.figures._parts.labels import shorten_name
 from rounddiag.schema import TOKENS, Pair, metric_name
 from rounddiag.stats.inputs import Data, open_measured
 
 _PAIR = ("rollout_log_prob", "old_log_prob")
-P = ParamSpec("P")
+# Refuses `layers`, which a figure of means had before.
+without_layers = refuse(
+    "layers",
+    "`figure.update_traces(visible=False)` hides a trace, `error_y_visible=False` its"
+    " intervals.",
+)
 # Characters of a score's name that fit into the title of an axis.
 _NAME = 12
 
@@ -66,24 +68,6 @@ def prepare(
     return PlotInputs(
         data=data, pair=short_pair(data.pair), metric=metric, layers=drawn, theme=chosen
     )
-
-
-def without_layers(plot: Callable[P, go.Figure]) -> Callable[P, go.Figure]:
-    """Refuse `layers`, which the figures of means had before 0.3.0."""
-
-    @wraps(plot)
-    def plot_whole(*args: P.args, **options: P.kwargs) -> go.Figure:
-        if "layers" in options:
-            raise FrameError.build(
-                key="layers",
-                expected="no layers, which 0.3.0 removed",
-                found=f"{options['layers']!r:.80}",
-                advice="`figure.update_traces(visible=False)` hides traces,"
-                " `error_y_visible=False` their intervals.",
-            )
-        return plot(*args, **options)
-
-    return plot_whole
 
 
 def short_pair(pair: Pair) -> Pair:
