@@ -42,13 +42,6 @@ def test_the_change_is_composition_and_change_within_samples() -> None:
     assert (means["change"] == means["composition"] + means["within"]).all()
 
 
-def test_tokens_without_a_finite_diff_are_left_out() -> None:
-    tokens = frame()
-    tokens.loc[0, "diff"] = np.nan
-
-    assert survivors(tokens)["mean_abs_diff"][0] == pytest.approx((0.3 + 0.7) / 3)
-
-
 def test_a_round_of_nothing_finite_has_no_mean() -> None:
     tokens = frame()
     tokens.loc[tokens["round"] == 2, "diff"] = np.inf
@@ -100,13 +93,6 @@ def test_every_mean_is_that_of_plain_loops(
         assert row[names].tolist() == close(list(parts))
     known = means.dropna()
     assert (known["change"] == known["composition"] + known["within"]).all()
-
-
-def test_of_one_sample_all_change_is_within_it() -> None:
-    means = survivors(frame().query("sample == 1"))
-
-    assert means["composition"].tolist() == [0, 0, 0]
-    assert means["within"].tolist() == pytest.approx([0, 0.1, 0.5])
 
 
 def test_without_a_finite_first_round_no_change_is_known() -> None:
