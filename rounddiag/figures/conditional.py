@@ -227,7 +227,9 @@ def _set_axes(
             "range": [0, len(PROB_EDGES) - 1],
             "tickvals": list(range(len(PROB_EDGES))),
             # In two lines: side by side they touch in a figure of 400 pixels.
-            "ticktext": [f"{'<br>' * (i % 2)}{p:g}" for i, p in enumerate(PROB_EDGES)],
+            "ticktext": [
+                f"{'<br>' if i % 2 else ''}{p:g}" for i, p in enumerate(PROB_EDGES)
+            ],
             "tickangle": 0,
             "anchor": "y2",
         },

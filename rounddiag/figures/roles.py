@@ -135,7 +135,10 @@ def _order_rows(means: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
     pairs = zip(rows["label"], rows["overlaps"], strict=True)
     names = [f"{_MARK} {role}" if overlaps else role for role, overlaps in pairs]
     heads = [*map(_escape, means["label"])]
-    placed = means.assign(place=order.get_indexer(means["place"]), head=heads)
+    placed = means.assign(
+        place=means["place"].map({place: row for row, place in enumerate(order)}),
+        head=heads,
+    )
     return names, placed.sort_values("place", kind="stable")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,6 @@ from rounddiag.figures._parts.axes import (
     LinearAxis,
     LogAxis,
     MeanAxis,
-    note_cut,
     tick_text,
 )
 from rounddiag.figures._parts.canvas import (
@@ -199,7 +199,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         [] if left is None else [f"{_dashes(colors)} the same samples at round 0"]
     )
     captions += _explain_quantiles(summary, colors) if drawn["quantiles"] else []
-    captions += explain_marks(summary) + note_cut(summary, axis) + note
+    captions += explain_marks(summary) + note
     height = HEIGHT if drawn["counts"] else HEIGHT_WITHOUT_COUNTS
     figure = new_figure(title, captions, colors, height=height)
     _set_axes(figure, summary, num_rounds, axis)
@@ -280,7 +280,7 @@ def _describe_rows(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(
         place=rows["round"],
         head=[f"round {index}" for index in rows["round"]],
-        details=[_details(*row) for row in numbers],
+        details=pd.Series([_details(*row) for row in numbers], rows.index),
     )
 
 
@@ -293,14 +293,14 @@ def _details(median: float, high: float, largest: float, zero: float) -> list[st
 def _choose_axis(
     summary: pd.DataFrame, left: pd.DataFrame | None, *, has_quantiles: bool
 ) -> MeanAxis:
-    """Fit the quantiles on a logarithmic axis, or the means, and who is left."""
+    """Fit the quantiles, or the means, whole intervals, and who is left."""
     if has_quantiles:
         drawn = summary[["mean", "p50", "p90", "p99", "max"]].to_numpy(np.float64)
         return LogAxis.around_values(drawn[np.isfinite(drawn) & (drawn >= _FLOOR)])
     if left is None:
-        return LinearAxis.around(summary)
+        return LinearAxis.around(summary, inf)
     ends = dict.fromkeys(("mean", "ci_low", "ci_high"), left["first_mean_abs_diff"])
-    return LinearAxis.around(pd.concat([summary, pd.DataFrame(ends)]))
+    return LinearAxis.around(pd.concat([summary, pd.DataFrame(ends)]), inf)
 
 
 def _describe_onset(onset: Onset | None, theme: Theme, *, is_marked: bool) -> list[str]:

@@ -208,7 +208,7 @@ def _axis_of(data: Measured, x: X, tagger: Tagger | None) -> _Axis:
     return _Axis(
         cell=cell,
         places=np.append(low, np.nan),
-        labels=[*map(range_label, low, high), "no screenshot yet"],
+        labels=[*map(range_label, low.tolist(), high.tolist()), "no screenshot yet"],
     )
 
 

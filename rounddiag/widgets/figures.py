@@ -13,11 +13,12 @@ from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import LogAxis
 from rounddiag.figures._parts.canvas import ThemeName, empty_figure, theme_of
-from rounddiag.figures._parts.display import caption, plain_text
+from rounddiag.figures._parts.display import caption
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures._parts.labels import (
     BESIDE_TICKS,
     hover_text,
+    plain_text,
     shorten_name,
     subject,
 )

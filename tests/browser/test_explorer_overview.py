@@ -248,8 +248,6 @@ def test_layers_are_switched(explored: Explored) -> None:
     waits_until(lambda: not traces(figure, "lines"))
     layers = {"counts": False, "quantiles": True, "survivors": False}
     assert explored.state["layers"] == layers
-    explored.field("mean").uncheck()
-    waits_until(lambda: not traces(figure, "lines+markers"))
 
 
 def test_a_cell_tells_what_it_is_made_of(explored: Explored, seen: rd.Batch) -> None:

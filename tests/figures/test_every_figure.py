@@ -56,6 +56,11 @@ COLUMNS = {
         *("place", "stats.means_by"),
         "place label num_samples num_tokens num_nonfinite mean ci_low ci_high is_few",
     ),
+    "plot_roles": (
+        *("place", "stats.means_by"),
+        "place label num_samples num_tokens num_nonfinite mean ci_low ci_high is_few"
+        " overlaps",
+    ),
     "plot_probabilities": (*TOKEN, "sample round token rollout_log_prob old_log_prob"),
     "plot_rounds": (
         *("round", "round_summary"),

@@ -16,7 +16,8 @@ from plotly.colors import unlabel_rgb
 
 from rounddiag import plot_heatmap, plot_rounds, round_frame
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.display import caption, plain_text
+from rounddiag.figures._parts.display import caption
+from rounddiag.figures._parts.labels import plain_text
 from rounddiag.figures._parts.scales import LogScale
 from rounddiag.stats import cell_frame
 from tests.batches import hand_batch, padded

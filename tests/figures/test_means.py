@@ -218,7 +218,7 @@ def test_few_groups_are_named_as_such(count: int, kind: str) -> None:
     ],
 )
 def test_a_batch_and_its_means_give_the_same_figure(
-    plot: Any, x: Any, options: dict[str, str]
+    plot: Any, x: Any, options: dict[str, Any]
 ) -> None:
     batch = load("sample_data/image_window.parquet")
     own = {name: value for name, value in options.items() if name != "along"}

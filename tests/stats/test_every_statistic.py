@@ -19,13 +19,16 @@ from rounddiag.stats.means_by import X
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch, padded
 
-MEANS = {f"means by {x}": partial(stats.means_by, x=x) for x in get_args(X)}
-BY: dict[str, Callable[..., pd.DataFrame]] = {  # those that a column divides
+Statistic = Callable[..., pd.DataFrame]
+MEANS: dict[str, Statistic] = {
+    f"means by {x}": partial(stats.means_by, x=x) for x in get_args(X)
+}
+BY: dict[str, Statistic] = {  # those that a column divides
     **MEANS,
     "round_summary": round_summary,
     "tail_shares": stats.tail_shares,
 }
-EVERY = {
+EVERY: dict[str, Statistic] = {
     **BY,
     "cell_frame": stats.cell_frame,
     "standardise": stats.standardise,
@@ -39,7 +42,7 @@ COLUMNS = ["rollout_log_prob", "old_log_prob", "prob_diff", "rank"]
 @pytest.mark.parametrize("name", EVERY)
 def test_of_no_tokens_there_are_no_rows(name: str) -> None:
     shots = (EncodedScreenshot(data=b"", position=0, round=0),), (), ()
-    own = {
+    own: dict[str, Any] = {
         "sample_columns": RANKS,
         "images": shots,
         "tokenizer": lambda ids: "x" * len(ids),

@@ -342,7 +342,7 @@ def test_a_name_that_was_removed_says_what_to_use(name: str, advice: str) -> Non
     with pytest.raises(ImportError, match=f"^{re.escape(message)}$"):
         getattr(stats, name)
     with pytest.raises(AttributeError, match="no attribute 'means'"):
-        _ = stats.means  # type: ignore[attr-defined]
+        _ = stats.means
 
 
 def test_rounds_are_weighted_to_the_same_probabilities() -> None:

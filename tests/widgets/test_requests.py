@@ -187,7 +187,7 @@ def test_where_there_is_no_token_all_parts_say_why(
 
 def test_what_cannot_be_drawn_is_not_set(ask: Asked) -> None:
     before = ask.session.state
-    with pytest.raises(FrameError, match=r"`layers`: expected one of \['mean'"):
+    with pytest.raises(FrameError, match=r"`layers`: expected one of \['quantiles'"):
         ask("set", changes={"layers": {"colour": True}}, theme="light")
     assert ask.session.state == before
     assert (

@@ -99,7 +99,7 @@ def test_a_metric_goes_by_the_column_of_its_mean_too() -> None:
             "`layers`: expected a dictionary of layer names to True or False; found",
         ),
         (
-            {"layers": {"mean": 1}},
+            {"layers": {"counts": 1}},
             "expected a dictionary of layer names to True or False; found",
         ),
         ({"filter": 3}, "`filter`: expected a dictionary of columns to conditions;"),
@@ -154,7 +154,7 @@ INNER = {
     "cells": ("samples", "rounds"),
     "notes": ("text", "sample"),
     "filter": ("diff", "sample", "role"),
-    "layers": ("ci", "counts"),
+    "layers": ("quantiles", "counts"),
 }
 
 

@@ -126,8 +126,10 @@ class LinearAxis:
     high: float
 
     @classmethod
-    def around(cls, means: pd.DataFrame) -> LinearAxis:
-        """Fit means of any sign, zero, and the intervals.
+    def around(
+        cls, means: pd.DataFrame, max_reach: float = _MAX_LINEAR_REACH
+    ) -> LinearAxis:
+        """Fit means of any sign, zero, and intervals up to a multiple of the largest.
 
         Examples
         --------
@@ -136,7 +138,7 @@ class LinearAxis:
         >>> LinearAxis.around(pd.DataFrame([[-0.5, -1.0, 0.0]], columns=names))
         LinearAxis(low=-1.06, high=0.06)
         """
-        reach = _MAX_LINEAR_REACH * float(means["mean"].abs().max())
+        reach = max_reach * float(means["mean"].abs().max())
         if not reach > 0:
             return cls(low=-1.0, high=1.0)
         ends = means[["mean", "ci_low", "ci_high"]].fillna(0).clip(-reach, reach)

@@ -72,6 +72,8 @@ def prepare(
 
 def short_pair(pair: Pair) -> Pair:
     """Return a pair with short names, safe in plotly's pseudo HTML."""
+    if pair.is_standard:
+        return pair
     return replace(pair, a=shorten_name(pair.a, _NAME), b=shorten_name(pair.b, _NAME))
 
 
@@ -171,4 +173,4 @@ def resolve_layers(chosen: Mapping[str, bool] | None, *known: str) -> dict[str, 
 def note_unknown_rounds(data: Measured) -> list[str]:
     """State that the rounds of a batch are unknown, if they are."""
     note = "the rounds are unknown: `rd.check(batch)` says why"
-    return [note] * data.has_unknown_rounds
+    return [note] if data.has_unknown_rounds else []
