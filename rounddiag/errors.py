@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 P = ParamSpec("P")
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 
 class RounddiagError(ValueError):
@@ -123,7 +123,7 @@ def require_one_of(
 
 def refuse(
     argument: str, advice: str
-) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+) -> Callable[[Callable[P, Returned]], Callable[P, Returned]]:
     """Raise an error that says what to use for an argument that 0.3.0 removed.
 
     Examples
@@ -137,9 +137,9 @@ def refuse(
 found 'rank'. Pass a part.
     """
 
-    def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
+    def decorate(function: Callable[P, Returned]) -> Callable[P, Returned]:
         @wraps(function)
-        def checked(*args: P.args, **options: P.kwargs) -> Result:
+        def checked(*args: P.args, **options: P.kwargs) -> Returned:
             if argument in options:
                 raise FrameError.build(
                     key=argument,

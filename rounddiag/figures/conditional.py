@@ -48,7 +48,7 @@ from rounddiag.figures._parts.means import (
 from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND
 from rounddiag.stats import few_rows, means_by, standardise
 from rounddiag.stats.inputs import Data
-from rounddiag.stats.means_by import ENVELOPED
+from rounddiag.stats.place_means import ENVELOPED
 from rounddiag.stats.standardisation import PROB_EDGES
 from rounddiag.wording import pluralize
 

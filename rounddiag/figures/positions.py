@@ -31,7 +31,7 @@ from rounddiag.figures._parts.means import (
 )
 from rounddiag.schema import PLACE_MEANS, PLACES
 from rounddiag.stats.inputs import Data
-from rounddiag.stats.means_by import X
+from rounddiag.stats.place_means import X
 
 Along: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
 

@@ -43,7 +43,7 @@ from rounddiag.figures._parts.means import (
     add_lines,
     axis_title,
     explain_marks,
-    marked_rows,
+    is_at_mark,
     set_panels,
 )
 from rounddiag.findings.onset import Onset
@@ -190,7 +190,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     axis = _choose_axis(summary, left, has_quantiles=drawn["quantiles"])
     lines = split_by_column(_describe_rows(rows), by, colors)
     marked = (
-        onset.round if onset and marked_rows(rows, onset.round, "round").any() else None
+        onset.round if onset and is_at_mark(rows, onset.round, "round").any() else None
     )
     captions = note_unknown_rounds(inputs.data)
     captions += [] if by is None else format_key(by, lines)

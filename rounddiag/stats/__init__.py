@@ -1,7 +1,7 @@
 """Per-round statistics with uncertainty: DataFrame in, DataFrame out; no plotting.
 
 - Per round: `summary`, `composition` (survivors), `comparison` (of batches).
-- Per token: `means_by` (position, role, probability), `standardisation` (over the
+- Per token: `place_means` (position, role, probability), `standardisation` (over the
   probability), `tail`, `agreement` (of both engines), `staleness`.
 - Per sample and cell: `cells`, `heatmap_rows`, `pairing` (of two
   batches), `worst`.
@@ -15,8 +15,8 @@ from rounddiag.stats.cells import cell_frame
 from rounddiag.stats.comparison import compare_batches
 from rounddiag.stats.composition import survivors
 from rounddiag.stats.intervals import FEW_SAMPLES, few_rows
-from rounddiag.stats.means_by import means_by
 from rounddiag.stats.pairing import pair_samples, paired_cells, worst_differences
+from rounddiag.stats.place_means import means_by
 from rounddiag.stats.staleness import describe_staleness, staleness_share
 from rounddiag.stats.standardisation import standardise
 from rounddiag.stats.summary import round_summary

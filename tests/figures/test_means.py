@@ -104,15 +104,18 @@ def test_few_samples_are_hollow_and_a_mean_without_a_finite_value_is_a_cross(
         assert set(trace.marker.color) == {LIGHT.paper}
         assert trace.marker.line.color not in {LIGHT.paper, None}
         assert trace["error_x" if name == "roles" else "error_y"].array is not None
+    across, axis = ("x", "xaxis") if name == "roles" else ("y", "yaxis")
     crosses = [
         (place, texts[1])
         for trace in figure.data
         if trace.type == "scatter" and trace.marker.symbol == "x-thin"
-        for place, texts in zip(trace.x, trace.customdata or [], strict=False)
+        for place, texts in zip(trace[across], trace.customdata or [], strict=False)
     ]
     # A role is counted once more as the last, and the first, of its round.
-    assert len(crosses) == 1
-    (_, text), *_ = crosses
+    ((place, text),) = crosses
+    low, high = figure.layout[axis].range
+    at = place if figure.layout[axis].type is None else math.log10(place)
+    assert low <= at < low + 0.05 * (high - low)
     assert text.split("<br>")[0].startswith("mean not finite")
     assert text.split("<br>")[-2:] == [
         "left out: 1 token whose diff is not finite",

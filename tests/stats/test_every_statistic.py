@@ -15,7 +15,7 @@ import torch
 from rounddiag import round_summary, stats, token_frame
 from rounddiag.errors import FrameError, LoadError
 from rounddiag.stats.intervals import Resampling
-from rounddiag.stats.means_by import X
+from rounddiag.stats.place_means import X
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch, padded
 

@@ -20,7 +20,7 @@ from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.schema import METRICS, PLACE_MEANS, Pair
 from rounddiag.schema.tables import TableSchema
 from rounddiag.stats import FEW_SAMPLES, few_rows, means_by
-from rounddiag.stats.means_by import X
+from rounddiag.stats.place_means import X
 from rounddiag.text.role_tagging import Tagger
 from rounddiag.wording import pluralize
 
@@ -142,7 +142,7 @@ def add_lines(  # noqa: PLR0913 all but the first four are keywords
         def paint(usual: str, rows: pd.DataFrame = rows) -> str | list[str]:
             if marked is None:
                 return usual
-            return np.where(marked_rows(rows, marked), theme.mark, usual).tolist()
+            return np.where(is_at_mark(rows, marked), theme.mark, usual).tolist()
 
         hover = add_means(
             figure,
@@ -164,7 +164,7 @@ def add_lines(  # noqa: PLR0913 all but the first four are keywords
         add_counts(figure, line, at, hover, width=width, color=color, panels=panels)
 
 
-def marked_rows(means: pd.DataFrame, marked: float, key: str = "place") -> Array:
+def is_at_mark(means: pd.DataFrame, marked: float, key: str = "place") -> Array:
     """Return which means are at the place that is marked: not those of few samples."""
     return (means[key] == marked).to_numpy() & ~few_rows(means)
 
