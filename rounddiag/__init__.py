@@ -68,7 +68,7 @@ Arguments that mean the same in all functions:
             batch has; a frame keeps the pair that it was made with
 `metric`    what is averaged: `abs_diff`, `diff`, `k3`, ... (`help(round_summary)`)
 `by`        a column of samples or rounds: results for each of its values
-`layers`    parts of a figure to leave out, or to add: `{"ci": False}`
+`layers`    parts of a figure to leave out, or to add: `{"counts": False}`
 `theme`     "light" or "dark"; left out, the one that `figures.use_theme` set
 ==========  ========================================================================
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+P = ParamSpec("P")
+Returned = TypeVar("Returned")
 
 
 class RounddiagError(ValueError):
@@ -115,6 +119,39 @@ def require_one_of(
             found=repr(name),
             advice=nearest(name, names, advice),
         )
+
+
+def refuse(
+    argument: str, advice: str
+) -> Callable[[Callable[P, Returned]], Callable[P, Returned]]:
+    """Raise an error that says what to use for an argument that 0.3.0 removed.
+
+    Examples
+    --------
+    >>> @refuse("by", "Pass a part.")
+    ... def count(rows): ...
+    >>> count([], by="rank")
+    Traceback (most recent call last):
+    ...
+    rounddiag.errors.FrameError: `by`: expected no such argument, which 0.3.0 removed; \
+found 'rank'. Pass a part.
+    """
+
+    def decorate(function: Callable[P, Returned]) -> Callable[P, Returned]:
+        @wraps(function)
+        def checked(*args: P.args, **options: P.kwargs) -> Returned:
+            if argument in options:
+                raise FrameError.build(
+                    key=argument,
+                    expected="no such argument, which 0.3.0 removed",
+                    found=f"{options[argument]!r:.80}",
+                    advice=advice,
+                )
+            return function(*args, **options)
+
+        return checked
+
+    return decorate
 
 
 def import_extra(module: str, extra: str, purpose: str) -> Any:  # noqa: ANN401 a module

@@ -18,7 +18,8 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, Theme, list_colors
-from rounddiag.figures._parts.display import caption, plain_text
+from rounddiag.figures._parts.display import caption
+from rounddiag.figures._parts.labels import plain_text
 
 _NOTES = re.compile(r"\nHow to read it: (.+?)(\n\n|$)", re.DOTALL)
 

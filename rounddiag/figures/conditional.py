@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from rounddiag._typing import Array
-from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import (
     NARROW_PLOT,
@@ -21,7 +18,12 @@ from rounddiag.figures._parts.canvas import (
     empty_figure,
     new_figure,
 )
-from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import (
+    PlotInputs,
+    note_unknown_rounds,
+    prepare,
+    without_layers,
+)
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
@@ -31,27 +33,25 @@ from rounddiag.figures._parts.labels import (
     wrap,
 )
 from rounddiag.figures._parts.lines import (
-    RoundLine,
     format_key,
     split_by_round,
     thin_rounds,
 )
 from rounddiag.figures._parts.means import (
-    add_counts,
     add_heading,
-    add_means,
+    add_lines,
     axis_title,
     count_ticks,
     explain_marks,
     unit_suffix,
 )
-from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND, metric_name
-from rounddiag.stats import conditional_means, few_rows, standardise
+from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND
+from rounddiag.stats import few_rows, means_by, standardise
 from rounddiag.stats.inputs import Data
-from rounddiag.stats.standardisation import ENVELOPED, PROB_EDGES
+from rounddiag.stats.place_means import ENVELOPED
+from rounddiag.stats.standardisation import PROB_EDGES
 from rounddiag.wording import pluralize
 
-_LAYERS = ("ci", "envelope")
 _TITLE = "Mismatch by {b} probability"
 _ENVELOPE = "···· rounding errors, (1 − p), scaled to the first round"
 _PLOT_HEIGHT, _BOTTOM = 580, 48
@@ -65,6 +65,7 @@ _SPREAD = 0.6
 _AXIS, _HEADING = 46, 50
 
 
+@without_layers
 def plot_conditional(
     data: Data,
     *,
@@ -72,7 +73,6 @@ def plot_conditional(
     by: str | None = None,
     a: str = "old",
     b: str = "rollout",
-    layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot mean |old − rollout| log-prob by the probability tokens were sampled with.
@@ -85,9 +85,6 @@ def plot_conditional(
     by : str, optional
         A column of samples or rounds, such as `status`: a line for each of its values,
         at most 8, in place of groups of rounds.
-    layers : mapping, optional
-        What to leave out: `{"ci": False, "envelope": False}`. The envelope is that of
-        |old − rollout|: other metrics have none.
     metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
@@ -115,53 +112,47 @@ def plot_conditional(
     >>> rd.plot_conditional(batch).layout.yaxis.title.text
     'mean |old − rollout| log-prob [nat]'
     """
-    metric = metric_name(metric)
-    chosen = _choose_layers(layers, metric)
-    inputs = prepare(
-        data, a, b, metric=metric, layers=chosen, known=_LAYERS, theme=theme
-    )
-    bins = conditional_means(inputs.data, metric=metric, by=by)
-    known = bins[bins["prob_low"].notna()]
+    inputs = prepare(data, a, b, metric=metric, theme=theme)
+    metric, theme_ = inputs.metric, inputs.theme
+    means = means_by(inputs.data, "probability", by=by, metric=metric)
+    known = means[means["place"].notna()]
     title = inputs.pair.fill(_TITLE)
     if not known["mean"].notna().any():
-        count = int(bins["num_tokens"].sum())
+        count = int(means["num_tokens"].sum())
         why = f"{CROSS} {pluralize(count, 'token')}, none with a finite diff"
-        return empty_figure(title, why if count else NO_TOKENS, inputs.theme)
-    rounds, note = thin_rounds(standardise(inputs.data, metric=metric))
-    lines = split_by_round(known, by, inputs.theme)
-    axis = choose_axis(known, metric)
-    captions = note_unknown_rounds(inputs.data) + format_key(
-        "round" if by is None else by, lines
+        return empty_figure(title, why if count else NO_TOKENS, theme_)
+    # The middle of each bin; edges are integers on the axis.
+    known = known.assign(
+        place=np.searchsorted(PROB_EDGES, known["place"]) + 0.5,
+        head=[f"probability {label}" for label in known["label"]],
     )
-    captions += [_ENVELOPE] if inputs.layers["envelope"] else []
-    captions += _explanation(bins, known, axis) + note
+    rounds, note = thin_rounds(standardise(inputs.data, metric=metric))
+    lines = split_by_round(known, by, theme_)
+    axis = choose_axis(known, metric)
+    kind = "round" if by is None else by
+    captions = note_unknown_rounds(inputs.data) + format_key(kind, lines)
+    captions += [_ENVELOPE] if "envelope" in known else []
+    captions += _explanation(means, known, axis) + note
     height = TOP + _PLOT_HEIGHT + _BOTTOM
-    figure = new_figure(title, captions, inputs.theme, height=height, bottom=_BOTTOM)
-    if inputs.layers["envelope"]:
-        _add_envelope(figure, known, inputs.theme)
-    for line in lines:
-        _add_group(figure, line, axis, inputs, by)
-    add_heading(figure, "y2", NUM_TOKENS.label, inputs.theme)
+    figure = new_figure(title, captions, theme_, height=height, bottom=_BOTTOM)
+    if "envelope" in known:
+        _add_envelope(figure, known, theme_)
+    add_lines(
+        figure,
+        lines,
+        inputs,
+        axis,
+        num_places=len(PROB_EDGES) - 1,
+        spread=_SPREAD,
+        kind=f"{shorten_value(kind)} ",
+        panels={"y2": "num_tokens"},
+    )
+    add_heading(figure, "y2", NUM_TOKENS.label, theme_)
     _add_rounds(figure, rounds, inputs)
     _set_axes(figure, known, rounds, axis)
     figure.layout.xaxis.title.text = inputs.pair.label(ROLLOUT_PROB)
     figure.layout.yaxis.title.text = axis_title(metric, inputs.pair, width=_AXIS)
     return figure
-
-
-def _choose_layers(chosen: Mapping[str, bool] | None, metric: str) -> dict[str, bool]:
-    """Leave out the envelope of a metric that has none."""
-    layers = dict(chosen or {})
-    if metric == ENVELOPED:
-        return layers
-    if layers.get("envelope"):
-        raise FrameError.build(
-            key="envelope",
-            expected=f"metric={ENVELOPED!r}, whose noise scales with 1 - p",
-            found=repr(metric),
-            advice="Leave the layer out, or the metric.",
-        )
-    return {**layers, "envelope": False}
 
 
 def _explanation(bins: pd.DataFrame, known: pd.DataFrame, axis: MeanAxis) -> list[str]:
@@ -174,46 +165,14 @@ def _explanation(bins: pd.DataFrame, known: pd.DataFrame, axis: MeanAxis) -> lis
 
 def _add_envelope(figure: go.Figure, known: pd.DataFrame, theme: Theme) -> None:
     """Draw what is expected, dotted, from the first group that has each bin."""
-    first = known.drop_duplicates("prob_low").sort_values("prob_low")
+    first = known.drop_duplicates("place").sort_values("place")
     figure.add_scatter(
-        x=_places(first),
+        x=first["place"],
         y=first["envelope"],
         mode="lines",
         line={"color": theme.muted, "width": 2, "dash": "dot"},
         hoverinfo="skip",
     )
-
-
-def _add_group(
-    figure: go.Figure,
-    line: RoundLine,
-    axis: MeanAxis,
-    inputs: PlotInputs,
-    by: str | None,
-) -> None:
-    means, places = line.rows, _places(line.rows)
-    group = f"{shorten_value('round' if by is None else by)} {line.name}"
-    ends = zip(means["prob_low"], means["prob_high"], strict=True)
-    hover = add_means(
-        figure,
-        line,
-        inputs.metric,
-        inputs.theme,
-        names=[f"{group}, probability {low:g} to {high:g}" for low, high in ends],
-        places=places + _SPREAD * line.shift,
-        values=axis.place(means["mean"]).to_numpy(),
-        floor=axis.low,
-        has_intervals=inputs.layers["ci"],
-        line={"color": line.color, "width": 1},
-    )
-    panel = {"y2": "num_tokens"}
-    color = line.color
-    add_counts(figure, line, places, hover, width=0.7, color=color, panels=panel)
-
-
-def _places(means: pd.DataFrame) -> Array:
-    """Return the middle of each bin; edges are integers on the axis."""
-    return np.searchsorted(PROB_EDGES, means["prob_low"]) + 0.5
 
 
 def _add_rounds(figure: go.Figure, rounds: pd.DataFrame, inputs: PlotInputs) -> None:
@@ -260,7 +219,7 @@ def _describe_round(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itert
 def _set_axes(
     figure: go.Figure, known: pd.DataFrame, rounds: pd.DataFrame, axis: MeanAxis
 ) -> None:
-    highest = int(known.groupby("prob_low")["num_tokens"].sum().max())
+    highest = int(known.groupby("place")["num_tokens"].sum().max())
     last = int(rounds["round"].max())
     figure.update_layout(
         barmode="stack",
@@ -268,7 +227,9 @@ def _set_axes(
             "range": [0, len(PROB_EDGES) - 1],
             "tickvals": list(range(len(PROB_EDGES))),
             # In two lines: side by side they touch in a figure of 400 pixels.
-            "ticktext": [f"{'<br>' * (i % 2)}{p:g}" for i, p in enumerate(PROB_EDGES)],
+            "ticktext": [
+                f"{'<br>' if i % 2 else ''}{p:g}" for i, p in enumerate(PROB_EDGES)
+            ],
             "tickangle": 0,
             "anchor": "y2",
         },

@@ -104,14 +104,11 @@ def plot_corrections(
         height=height,
         bottom=_BOTTOM,
     )
-    labels = [
-        " ".join(
-            [_OWN] * (name == own)
-            + [hover_text(name)]
-            + [_UNBEATEN] * (name in unbeaten)
-        )
-        for name in map(str, rows["correction"])
-    ]
+    labels = []
+    for name in map(str, rows["correction"]):
+        before = f"{_OWN} " if name == own else ""
+        after = f" {_UNBEATEN}" if name in unbeaten else ""
+        labels.append(f"{before}{hover_text(name)}{after}")
     hover = [_hover(row) for row in rows.to_dict("records")]
     width = (1 - _GAP * (len(_PANELS) - 1)) / len(_PANELS)
     for index, (name, unchanged) in enumerate(_PANELS.items()):

@@ -24,6 +24,7 @@ from rounddiag.figures._parts.means import (
     add_counts,
     add_means,
     axis_title,
+    bar_width,
     explain_marks,
     set_panels,
 )
@@ -94,7 +95,7 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
     if has_counts:
         first, last = evidence.frame["x"].min(), evidence.frame["x"].max()
         figure.update_xaxes(range=[first - 0.6, last + 0.6], dtick=tick_step(last + 1))
-        set_panels(figure, evidence.frame, SUMMARY, pair, colors)
+        set_panels(figure, evidence.frame, "x", SUMMARY, pair, colors)
     figure.update_xaxes(title_text=_x_title(evidence.axis, pair))
     if evidence.axis == "log_prob":
         figure.layout.yaxis.title.text = pair.label(DIFF)
@@ -159,7 +160,7 @@ def _add_means(figure: go.Figure, evidence: Exhibit, theme: Theme) -> None:
             name=name,
         )
         if evidence.axis == "round":
-            width = 0.6 * min(1, len(evidence.frame) / 15)  # thin also when few
+            width = bar_width(len(evidence.frame))
             add_counts(figure, line, points["x"], hover, width=width, color=color)
 
 

@@ -180,7 +180,7 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
         return empty_figure(title, why, inputs.theme)
     has_marginals = inputs.layers["marginals"]
     rows = _ROW_HEIGHT * min(max(heat.rows.num, _MIN_ROWS), _MAX_ROWS)
-    height = rows + BOTTOM + TOP + _MARGINAL * has_marginals
+    height = rows + BOTTOM + TOP + (_MARGINAL if has_marginals else 0)
     captions = note_unknown_rounds(inputs.data) + _explanation(heat)
     figure = new_figure(title, captions, inputs.theme, height=height, bottom=BOTTOM)
     add_cells(figure, heat, inputs.theme)

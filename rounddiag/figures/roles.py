@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -16,26 +14,22 @@ from rounddiag.figures._parts.canvas import (
     empty_figure,
     new_figure,
 )
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare, without_layers
 from rounddiag.figures._parts.labels import NO_TOKENS, hover_text
 from rounddiag.figures._parts.lines import (
     RoundLine,
     format_key,
-    shift_line,
     split_by_column,
 )
 from rounddiag.figures._parts.means import (
-    add_placed_means,
+    add_lines,
     axis_title,
     explain_marks,
     read_means,
 )
-from rounddiag.schema import ROLE_MEANS
-from rounddiag.stats import role_means
 from rounddiag.stats.inputs import Data
 from rounddiag.text.role_tagging import Tagger
 
-_LAYERS = ("ci", "counts")
 _TITLE = "Mismatch by token role"
 # Means of one row are stacked, within this share of the spacing of lines in other
 # figures.
@@ -52,6 +46,7 @@ _LONGEST = 19
 _MARK = "◆"
 
 
+@without_layers
 def plot_roles(
     data: Data,
     *,
@@ -60,7 +55,6 @@ def plot_roles(
     by: str | None = None,
     a: str = "old",
     b: str = "rollout",
-    layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot mean |old − rollout| log-prob by the role of tokens.
@@ -68,16 +62,14 @@ def plot_roles(
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch with a tokenizer, or what `rounddiag.stats.role_means` made of one, with
-        the same options.
+        A batch with a tokenizer, or what `rounddiag.stats.means_by` made of one by
+        "role", with the same options.
     tagger : callable, optional
         For a batch: from the text of a round to stretches (start, stop, role) of it;
         `rounddiag.text.tag_actions` where left out.
     by : str, optional
         A column of samples or rounds, such as `status`: a point for each of its values,
         at most 8, under each other.
-    layers : mapping, optional
-        What to leave out: `{"ci": False, "counts": False}`.
     metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
@@ -101,17 +93,13 @@ def plot_roles(
     >>> rd.plot_roles(batch).layout.yaxis.ticktext[-1]
     'typed text'
     """
-    inputs = prepare(
-        data, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
-    )
-    means = read_means(inputs, ROLE_MEANS, by, role_means, tagger=tagger)
+    inputs = prepare(data, a, b, metric=metric, theme=theme)
+    means = read_means(inputs, "role", by, tagger)
     if means.empty:
         return empty_figure(_TITLE, NO_TOKENS, inputs.theme)
     names, means = _order_rows(means)
     axis = choose_axis(means, inputs.metric)
-    lines = [
-        shift_line(line, -_SPREAD) for line in split_by_column(means, by, inputs.theme)
-    ]
+    lines = split_by_column(means, by, inputs.theme)
     label = axis_title(inputs.metric, inputs.pair)
     row = _ROW_HEIGHT + _EXTRA_HEIGHT * (len(lines) - 1)
     bottom = _BOTTOM + _LINE * label.count("<br>")
@@ -121,10 +109,19 @@ def plot_roles(
     height = TOP + row * len(names) + bottom
     figure = new_figure(_TITLE, captions, inputs.theme, height=height, bottom=bottom)
     for line in lines:
-        add_placed_means(figure, line, inputs, axis, floor=axis.low, **_style(line))
-    if inputs.layers["counts"]:
-        figure.layout.margin.r = _RIGHT
-        _add_counts(figure, lines, inputs.theme)
+        add_lines(
+            figure,
+            [line],
+            inputs,
+            axis,
+            num_places=len(names),
+            spread=-_SPREAD,
+            is_horizontal=True,
+            mode="markers",
+            marker={"size": 9, "symbol": _symbols(line)},
+        )
+    figure.layout.margin.r = _RIGHT
+    _add_counts(figure, lines, inputs.theme)
     _set_axes(figure, names, axis)
     figure.layout.xaxis.title.text = label
     return figure
@@ -132,14 +129,16 @@ def plot_roles(
 
 def _order_rows(means: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
     """Return the names of rows, the largest mean last, and the place of each mean."""
-    keys = ["role", "overlaps"]
-    largest = means.assign(size=means["mean"].abs()).groupby(keys, sort=False)["size"]
-    ordered = largest.max().sort_values(na_position="first", kind="stable").index
-    places = {key: place for place, key in enumerate(ordered)}
-    rows = zip(means["role"], means["overlaps"], strict=True)
-    names = [f"{_MARK} {role}" if overlaps else role for role, overlaps in ordered]
-    heads = map(_escape, means["role"])
-    placed = means.assign(place=[places[row] for row in rows], head=[*heads])
+    largest = means.assign(size=means["mean"].abs()).groupby("place")["size"].max()
+    order = largest.sort_values(na_position="first", kind="stable").index
+    rows = means.drop_duplicates("place").set_index("place").loc[order]
+    pairs = zip(rows["label"], rows["overlaps"], strict=True)
+    names = [f"{_MARK} {role}" if overlaps else role for role, overlaps in pairs]
+    heads = [*map(_escape, means["label"])]
+    placed = means.assign(
+        place=means["place"].map({place: row for row, place in enumerate(order)}),
+        head=heads,
+    )
     return names, placed.sort_values("place", kind="stable")
 
 
@@ -151,19 +150,16 @@ def _explanation(means: pd.DataFrame, axis: MeanAxis) -> list[str]:
     return lines + note_zeros(means, axis, "left")
 
 
-def _style(line: RoundLine) -> dict[str, Any]:
-    """Draw rows; a symbol is that of the value of `by`, or else of the role."""
-    symbol: str | list[str] = line.symbol
-    if not line.name:
-        overlaps = line.rows["overlaps"]
-        symbol = ["diamond" if is_other else line.symbol for is_other in overlaps]
-    marker = {"size": 9, "symbol": symbol}
-    return {"is_horizontal": True, "mode": "markers", "marker": marker}
+def _symbols(line: RoundLine) -> str | list[str]:
+    """Return the symbol of the value of `by`, or else of each role."""
+    if line.name:
+        return line.symbol
+    return np.where(line.rows["overlaps"], "diamond", line.symbol).tolist()
 
 
 def _add_counts(figure: go.Figure, lines: list[RoundLine], theme: Theme) -> None:
     places = [
-        (place, "y", f"{count:,}")
+        (place - _SPREAD * line.shift, "y", f"{count:,}")
         for line in lines
         for place, count in line.rows[["place", "num_tokens"]].itertuples(index=False)
     ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Literal
+from math import inf
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -13,31 +13,44 @@ import plotly.graph_objects as go
 from rounddiag.core.divergence import get_measure
 from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import ThemeName, empty_figure, new_figure
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare
-from rounddiag.figures._parts.labels import NO_TOKENS, subject, tick_step
+from rounddiag.figures._parts.axes import (
+    LinearAxis,
+    LogAxis,
+    MeanAxis,
+    tick_text,
+)
+from rounddiag.figures._parts.canvas import (
+    NARROW_PLOT,
+    Theme,
+    ThemeName,
+    colorize,
+    empty_figure,
+    new_figure,
+    with_opacity,
+)
+from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
+from rounddiag.figures._parts.labels import (
+    NO_TOKENS,
+    format_number,
+    subject,
+    tick_step,
+)
 from rounddiag.figures._parts.lines import format_key, split_by_column, thin_rounds
 from rounddiag.figures._parts.means import (
     COUNT_PANELS,
     HEIGHT,
     HEIGHT_WITHOUT_COUNTS,
+    add_lines,
     axis_title,
+    explain_marks,
+    is_at_mark,
     set_panels,
-)
-from rounddiag.figures._parts.round_layers import (
-    RoundAxis,
-    RoundScene,
-    add_floor,
-    add_guide,
-    add_ribbons,
-    add_round_means,
-    add_survivors,
-    explain_rounds,
 )
 from rounddiag.findings.onset import Onset
 from rounddiag.schema import ROUND, SUMMARY, mean_column
 from rounddiag.stats import round_summary, survivors
 from rounddiag.stats.inputs import Data
+from rounddiag.wording import percent
 
 # The columns of a summary that the figure needs.
 _COLUMNS = (
@@ -45,119 +58,44 @@ _COLUMNS = (
     *("mean", "ci_low", "ci_high", "p50", "p90", "p99", "max"),
 )
 # Whether each layer is drawn by default.
-ROUND_LAYERS = {
-    "mean": True,
-    "ci": True,
-    "quantiles": False,
-    "counts": True,
-    "survivors": True,
+ROUND_LAYERS = {"quantiles": False, "survivors": True, "counts": True}
+# What a layer needs.
+_NEEDS = {
+    "quantiles": "a metric that is never negative, and no `by`",
+    "survivors": "a batch or its tokens, |diff| weighted by token from the first round"
+    " on, and no `by`",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoundOptions:
-    """Which quantity is drawn, as `plot_rounds` takes it."""
-
-    metric: str
-    weight: str
-    by: str | None
-    last_aligned: bool
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether the quantity is the one that `stats.survivors` computes."""
-        usual = ("abs_diff", "token", None, False)
-        return (self.metric, self.weight, self.by, self.last_aligned) == usual
-
-    @property
-    def weighting(self) -> str:
-        """What has equal weight; some metrics fix it."""
-        return get_measure(self.metric).weight or self.weight
-
-    @property
-    def default_layers(self) -> dict[str, bool]:
-        """The layers that the quantity has, and whether each is drawn by default.
-
-        A round summary has no survivors.
-        """
-        is_signed = get_measure(self.metric).is_signed
-        fits = {
-            "survivors": self.is_usual,
-            "quantiles": self.by is None and not is_signed,
-        }
-        return {
-            name: is_on for name, is_on in ROUND_LAYERS.items() if fits.get(name, True)
-        }
-
-    def layers(
-        self, chosen: Mapping[str, bool] | None, data: Measured
-    ) -> dict[str, bool]:
-        """Decide whether each layer is drawn."""
-        is_summary = _is_summary(data)
-        has_survivors = "survivors" in self.default_layers and not is_summary
-        default = {**ROUND_LAYERS, "survivors": has_survivors}
-        layers = {**default, **(chosen or {})}
-        if layers["survivors"] and not has_survivors:
-            raise FrameError.build(
-                key="survivors",
-                expected="a Batch or a token frame, and the default of `metric`,"
-                " `weight`, `by` and `last_aligned`",
-                found="a round summary" if is_summary else str(self),
-                advice="Leave the layer out, or the options.",
-            )
-        if layers["quantiles"] and "quantiles" not in self.default_layers:
-            raise FrameError.build(
-                key="quantiles",
-                expected="a metric that is never negative, and no `by`",
-                found=str(self),
-                advice="Leave the layer out, or plot one value's samples at a time.",
-            )
-        return layers
-
-    def summary(self, data: Measured) -> pd.DataFrame:
-        """Return the summary per round, in order."""
-        if data.frame is not None and _is_summary(data):
-            by = [] if self.by is None else [self.by]
-            SUMMARY.require(data.frame.columns, *by, *_COLUMNS)
-            summary = data.frame
-        else:
-            summary = round_summary(data, **asdict(self))
-        self._check(summary)
-        return summary.sort_values("round", kind="stable")
-
-    def _check(self, summary: pd.DataFrame) -> None:
-        """Detect a summary that was made with other options."""
-        keys = ["round", *([] if self.by is None else [self.by])]
-        column = mean_column(self.metric)
-        is_plain = self.weighting == "token" and column in summary
-        repeated = summary.duplicated(keys).any()
-        is_other = is_plain and not np.allclose(
-            summary["mean"], summary[column], rtol=1e-6, atol=0, equal_nan=True
-        )
-        if repeated or is_other:
-            raise FrameError.build(
-                expected=f"a round summary that was made with {self}",
-                found="several rows of one round" if repeated else "another `mean`",
-                advice="Pass the options that `rounddiag.round_summary` was given.",
-            )
-
-    def __str__(self) -> str:
-        return (
-            f"metric={self.metric!r}, weight={self.weight!r}, by={self.by!r},"
-            f" last_aligned={self.last_aligned!r}"
-        )
-
-
-def _is_summary(data: Measured) -> bool:
-    return data.frame is not None and "diff" not in data.frame
-
-
+# From one quantile to the next, and the strength of the bar's colour.
+_RIBBONS = (
+    ("p50", "p90", 0.85, "to 90 %"),
+    ("p90", "p99", 0.5, "to 99 %"),
+    ("p99", "max", 0.25, "to the largest"),
+)
+# Smaller quantiles, zeros among them, are drawn at the lower edge.
+_FLOOR = 1e-6
 # What `last_aligned` counts.
 _FROM_END = "round, counted from the last of each sample: −1"
 # How much more room a negative round takes on the x axis.
 _MINUS = 1.5
 # Characters of a line of the y axis' title: many lines by value leave a low plot.
 _TITLE_WIDTH = 26
+
+
+def round_layers(
+    metric: str,
+    by: str | None = None,
+    weight: str = "token",
+    *,
+    last_aligned: bool = False,
+) -> dict[str, bool]:
+    """Return the layers that a quantity has, and whether each is drawn by default."""
+    is_signed = get_measure(metric).is_signed
+    usual = ("abs_diff", None, "token", False)
+    fits = {
+        "survivors": (metric, by, weight, last_aligned) == usual,
+        "quantiles": by is None and not is_signed,
+    }
+    return {name: is_on for name, is_on in ROUND_LAYERS.items() if fits.get(name, True)}
 
 
 def plot_rounds(  # noqa: PLR0913 all but the first are keywords
@@ -192,11 +130,10 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         `rounddiag.diagnose(batch).onset`. None is marked where it is left out, and
         where rounds are counted from the end.
     layers : mapping, optional
-        Which parts are drawn:
+        Which parts are drawn beside the means:
 
-        - `mean` and `ci`, the points and their intervals;
         - `quantiles`, off unless asked for: median to 90 %, to 99 % and to the largest
-          of the tokens, on a logarithmic axis with a band for what is at most 1e-6;
+          of the tokens, on a logarithmic axis that ends at 1e-6;
         - `survivors`, the samples that reach each round, measured at round 0; on for a
           batch or a token frame, where the other options are the default;
         - `counts`, of samples and tokens.
@@ -235,82 +172,229 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     inputs = prepare(
         data, a, b, metric=metric, layers=layers, known=ROUND_LAYERS, theme=theme
     )
-    options = RoundOptions(
-        metric=inputs.metric, weight=weight, by=by, last_aligned=last_aligned
-    )
-    drawn = options.layers(layers, inputs.data)
-    summary = options.summary(inputs.data)
+    metric, colors = inputs.metric, inputs.theme
+    weighting = get_measure(metric).weight or weight
+    options = {"weight": weight, "last_aligned": last_aligned}
+    fitting = round_layers(metric, by, weight, last_aligned=last_aligned)
+    drawn = _choose_layers(layers or {}, fitting, is_summary=_is_summary(inputs.data))
+    summary = _read_summary(inputs, by, weighting, options)
     title = f"{subject(metric)} per round" + (", from the end" if last_aligned else "")
     if summary.empty:
-        return empty_figure(title, NO_TOKENS, inputs.theme)
+        return empty_figure(title, NO_TOKENS, colors)
     num_rounds = int(summary["round"].max() - min(summary["round"].min(), 0)) + 1
-    onset = None if last_aligned else onset
-    drawn_rows, note = thin_rounds(summary, onset.round if onset else ())
-    scene = RoundScene(
-        lines=split_by_column(drawn_rows, by, inputs.theme),
-        num_rounds=num_rounds,
-        onset=onset or None,
-        axis=RoundAxis.around_quantiles(summary)
-        if drawn["quantiles"]
-        else RoundAxis.around_means(summary),
-        metric=inputs.metric,
-        pair=inputs.pair,
-        theme=inputs.theme,
+    onset = None if last_aligned else onset or None
+    rows, note = thin_rounds(summary, onset.round if onset else ())
+    left = None
+    if drawn["survivors"] and num_rounds > 1:
+        left = thin_rounds(survivors(inputs.data))[0]
+    axis = _choose_axis(summary, left, has_quantiles=drawn["quantiles"])
+    lines = split_by_column(_describe_rows(rows), by, colors)
+    marked = (
+        onset.round if onset and is_at_mark(rows, onset.round, "round").any() else None
     )
-    has_survivors = drawn["survivors"] and scene.num_rounds > 1
-    left = thin_rounds(survivors(inputs.data))[0] if has_survivors else None
-    lines = note_unknown_rounds(inputs.data)
-    lines += [] if by is None else format_key(by, scene.lines)
-    lines += explain_rounds(summary, scene, has_survivors=has_survivors)
-    lines += note
+    captions = note_unknown_rounds(inputs.data)
+    captions += [] if by is None else format_key(by, lines)
+    captions += _describe_onset(onset, colors, is_marked=marked is not None)
+    captions += (
+        [] if left is None else [f"{_dashes(colors)} the same samples at round 0"]
+    )
+    captions += _explain_quantiles(summary, colors) if drawn["quantiles"] else []
+    captions += explain_marks(summary) + note
     height = HEIGHT if drawn["counts"] else HEIGHT_WITHOUT_COUNTS
-    figure = new_figure(title, lines, inputs.theme, height=height)
-    _set_axes(figure, summary, scene)
-    is_mean = drawn["mean"] or drawn["ci"]
-    is_usual = is_mean and options.weighting == "token"
-    extra = f", {options.weighting}-weighted" if is_mean else ", tokens"
-    figure.layout.yaxis.title.text = axis_title(
-        inputs.metric,
-        inputs.pair,
-        note="" if is_usual else extra,
-        is_mean=is_mean,
-        width=_TITLE_WIDTH,
+    figure = new_figure(title, captions, colors, height=height)
+    _set_axes(figure, summary, num_rounds, axis)
+    extra = "" if weighting == "token" else f", {weighting}-weighted"
+    text = axis_title(metric, inputs.pair, note=extra, width=_TITLE_WIDTH)
+    figure.layout.yaxis.title.text = text
+    if marked is not None:
+        _add_guide(figure, marked, colors)
+    if drawn["quantiles"]:
+        _add_ribbons(figure, rows, axis, num_rounds, colors)
+    if left is not None:
+        _add_survivors(figure, left, axis, colors)
+    panels = COUNT_PANELS if drawn["counts"] else {}
+    add_lines(
+        figure, lines, inputs, axis, num_places=num_rounds, marked=marked, panels=panels
     )
-    _add_layers(figure, scene, drawn, left)
     if drawn["counts"]:
-        counts = summary.groupby("round")[[*COUNT_PANELS.values()]].sum()
-        set_panels(figure, counts, SUMMARY, inputs.pair, inputs.theme)
+        set_panels(figure, summary, "round", SUMMARY, inputs.pair, colors)
     return figure
 
 
-def _add_layers(
-    figure: go.Figure,
-    scene: RoundScene,
-    drawn: Mapping[str, bool],
-    left: pd.DataFrame | None,
+def _is_summary(data: Measured) -> bool:
+    return data.frame is not None and "diff" not in data.frame
+
+
+def _choose_layers(
+    chosen: Mapping[str, bool], fitting: Mapping[str, bool], *, is_summary: bool
+) -> dict[str, bool]:
+    """Decide whether each layer is drawn."""
+    fitting = {
+        name: is_on
+        for name, is_on in fitting.items()
+        if not (is_summary and name == "survivors")
+    }
+    for name, needs in _NEEDS.items():
+        if chosen.get(name) and name not in fitting:
+            raise FrameError.build(
+                key=name,
+                expected=needs,
+                found="a round summary" if is_summary else "other options",
+                advice="Leave the layer out, or the options.",
+            )
+    return {**dict.fromkeys(ROUND_LAYERS, False), **fitting, **chosen}
+
+
+def _read_summary(
+    inputs: PlotInputs, by: str | None, weighting: str, options: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Return the summary per round, in order; refuse one of other options."""
+    summary = inputs.data.frame
+    if summary is None or not _is_summary(inputs.data):
+        summary = round_summary(inputs.data, metric=inputs.metric, by=by, **options)
+        return summary.sort_values("round", kind="stable")
+    keys = ["round", *([] if by is None else [by])]
+    SUMMARY.require(summary.columns, *keys[1:], *_COLUMNS)
+    column = mean_column(inputs.metric)
+    is_plain = weighting == "token" and column in summary
+    is_repeated = summary.duplicated(keys).any()
+    if is_repeated or (
+        is_plain
+        and not np.allclose(
+            summary["mean"], summary[column], rtol=1e-6, atol=0, equal_nan=True
+        )
+    ):
+        raise FrameError.build(
+            expected=f"a round summary of metric={inputs.metric!r}, by={by!r}, "
+            + ", ".join(f"{name}={value!r}" for name, value in options.items()),
+            found="several rows of one round" if is_repeated else "another `mean`",
+            advice="Pass the options that `rounddiag.round_summary` was given.",
+        )
+    return summary.sort_values("round", kind="stable")
+
+
+def _describe_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add what `add_lines` needs: the place, and the lines of the hover text."""
+    names = ("p50", "p99", "max", "share_zero")
+    numbers = zip(*(rows[name] for name in names), strict=True)
+    return rows.assign(
+        place=rows["round"],
+        head=[f"round {index}" for index in rows["round"]],
+        details=pd.Series([_details(*row) for row in numbers], rows.index),
+    )
+
+
+def _details(median: float, high: float, largest: float, zero: float) -> list[str]:
+    texts = map(format_number, (median, high, largest))
+    line = "median {}, p99 {}, max {}".format(*texts)
+    return [line, *([f"exactly 0: {percent(zero)} of tokens"] if zero > 0 else [])]
+
+
+def _choose_axis(
+    summary: pd.DataFrame, left: pd.DataFrame | None, *, has_quantiles: bool
+) -> MeanAxis:
+    """Fit the quantiles, or the means, whole intervals, and who is left."""
+    if has_quantiles:
+        drawn = summary[["mean", "p50", "p90", "p99", "max"]].to_numpy(np.float64)
+        return LogAxis.around_values(drawn[np.isfinite(drawn) & (drawn >= _FLOOR)])
+    if left is None:
+        return LinearAxis.around(summary, inf)
+    ends = dict.fromkeys(("mean", "ci_low", "ci_high"), left["first_mean_abs_diff"])
+    return LinearAxis.around(pd.concat([summary, pd.DataFrame(ends)]), inf)
+
+
+def _describe_onset(onset: Onset | None, theme: Theme, *, is_marked: bool) -> list[str]:
+    if onset is None:
+        return []
+    mark = f"{colorize('●', theme.mark)} " if is_marked else ""
+    before, after = format_number(onset.before), format_number(onset.after)
+    return [
+        f"{mark}onset: round {onset.round} (95 %: {onset.interval})",
+        f"mean |diff| {before}, then {after} nat",
+    ]
+
+
+def _add_guide(figure: go.Figure, index: int, theme: Theme) -> None:
+    """Draw a line from the marked round's mean down to its counts."""
+    line = {"color": theme.mark, "width": 1, "dash": "dot"}
+    ends = {"x0": index, "x1": index, "y0": 0, "y1": 1, "yref": "paper"}
+    figure.add_shape(type="line", layer="below", line=line, **ends)
+
+
+def _add_ribbons(
+    figure: go.Figure, rows: pd.DataFrame, axis: MeanAxis, num_rounds: int, theme: Theme
 ) -> None:
-    """Draw from the back to the front; `left` is what `stats.survivors` gives."""
-    add_guide(figure, scene)
-    if scene.axis.has_floor:
-        add_floor(figure, scene)
-    if drawn["quantiles"]:
-        add_ribbons(figure, scene)
-    if left is not None:
-        add_survivors(figure, left, scene)
-    add_round_means(figure, scene, drawn)
+    """Draw bars from quantile to quantile, and a stroke at the median."""
+    for low, high, strength, _ in _RIBBONS:
+        base = axis.place(rows[low])
+        figure.add_bar(
+            x=rows["round"],
+            base=base,
+            y=axis.place(rows[high]) - base,
+            width=0.9 * min(1, num_rounds / 6),
+            marker={"color": with_opacity(theme.quiet, strength), "line": {"width": 0}},
+            hoverinfo="skip",
+        )
+    figure.add_scatter(
+        x=rows["round"],
+        y=axis.place(rows["p50"]),
+        mode="markers",
+        marker={
+            "symbol": "line-ew",
+            "size": min(18, NARROW_PLOT / num_rounds),
+            "line": {"width": 3, "color": theme.lines[0]},
+        },
+        hoverinfo="skip",
+    )
 
 
-def _set_axes(figure: go.Figure, summary: pd.DataFrame, scene: RoundScene) -> None:
+def _explain_quantiles(summary: pd.DataFrame, theme: Theme) -> list[str]:
+    bars = [
+        f"{colorize('▮', with_opacity(theme.quiet, strength))} {text}"
+        for _, _, strength, text in _RIBBONS
+    ]
+    line = f"tokens: {colorize('━', theme.lines[0])} median  {'  '.join(bars)}"
+    count = (summary["num_tokens"] - summary["num_nonfinite"]).to_numpy()
+    zeros = float(np.dot(count, summary["share_zero"].fillna(0))) / max(count.sum(), 1)
+    is_low = (summary[["p50", "p90", "p99", "max"]] < _FLOOR).any(axis=None)
+    return [
+        line,
+        *([f"exactly 0: {percent(zeros)} of tokens"] if zeros else []),
+        *([f"at the lower edge: below {tick_text(_FLOOR)}"] if is_low else []),
+    ]
+
+
+def _dashes(theme: Theme) -> str:
+    return colorize("╌╌", theme.lines[0])
+
+
+def _add_survivors(
+    figure: go.Figure, left: pd.DataFrame, axis: MeanAxis, theme: Theme
+) -> None:
+    """Draw the samples that reach each round, measured at round 0."""
+    figure.add_scatter(
+        x=left["round"],
+        y=axis.place(left["first_mean_abs_diff"]),
+        mode="lines",
+        line={"color": theme.lines[0], "width": 1.5, "dash": "dash"},
+        customdata=left["num_samples"],
+        hovertemplate="%{customdata:,} samples reach round %{x}"
+        "<br>at round 0 their mean is %{y:.3g} nat<extra></extra>",
+    )
+
+
+def _set_axes(
+    figure: go.Figure, summary: pd.DataFrame, num_rounds: int, axis: MeanAxis
+) -> None:
     is_aligned = bool((summary["round"] < 0).any())
     first, last = int(min(summary["round"].min(), 0)), int(summary["round"].max())
     figure.update_layout(
-        barmode="stack",
         xaxis={
             "title": {"text": _FROM_END if is_aligned else ROUND.label},
             "range": [first - 0.6, last + 0.6],
-            "dtick": tick_step(round(scene.num_rounds * (_MINUS if is_aligned else 1))),
+            "dtick": tick_step(round(num_rounds * (_MINUS if is_aligned else 1))),
             "tick0": -1 if is_aligned else 0,
             "tickangle": 0,
         },
-        yaxis=scene.axis.layout(),
+        yaxis=axis.layout(),
     )

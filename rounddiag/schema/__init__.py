@@ -55,7 +55,6 @@ from rounddiag.schema.tables import GROUP_ROWS as GROUP_ROWS
 from rounddiag.schema.tables import LEGS as LEGS
 from rounddiag.schema.tables import PAIRED_CELLS as PAIRED_CELLS
 from rounddiag.schema.tables import PLACE_MEANS as PLACE_MEANS
-from rounddiag.schema.tables import ROLE_MEANS as ROLE_MEANS
 from rounddiag.schema.tables import ROUNDS as ROUNDS
 from rounddiag.schema.tables import RUN as RUN
 from rounddiag.schema.tables import SAMPLES as SAMPLES

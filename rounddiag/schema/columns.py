@@ -158,10 +158,10 @@ COST = ColumnSchema("cost", "price of the calls of the model", unit="USD")
 ERROR = ColumnSchema("error", "what failed", "object")
 OUTCOME = (STATUS, SECONDS, NUM_GENERATED, COST, ERROR)
 
-# The axes of `stats.position_means`, by the value of its `along`.
+# The axes of `stats.means_by` that count tokens or screenshots.
 PLACES = {
-    "round": TOKEN,
-    "response": POSITION,
+    "token": TOKEN,
+    "position": POSITION,
     "end": count("end", "tokens to the end of the round"),
     "image": count("image", "tokens since the last screenshot began"),
     "images": count("images", "screenshots seen so far"),

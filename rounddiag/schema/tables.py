@@ -258,33 +258,20 @@ CHANGES = TableSchema(
     ),
 )
 
-_BIN_MEANS = (
-    count("num_samples", "samples with such tokens"),
-    NUM_TOKENS,
-    NUM_NONFINITE,
-    ColumnSchema("mean", "mean of the metric"),
-    ColumnSchema("ci_low", "lower end of the 95 % interval of the mean"),
-    ColumnSchema("ci_high", "upper end of the 95 % interval of the mean"),
-    IS_FEW,
-)
 PLACE_MEANS = TableSchema(
-    one_row_per="bin of places",
-    built_by="stats.position_means",
-    keys=("low",),
+    one_row_per="place",
+    built_by="stats.means_by",
+    keys=("place",),
     columns=(
-        ColumnSchema("low", "first place of the bin"),
-        ColumnSchema("high", "last place of the bin"),
-        *_BIN_MEANS,
-    ),
-)
-ROLE_MEANS = TableSchema(
-    one_row_per="role",
-    built_by="stats.role_means",
-    keys=("role",),
-    columns=(
-        ColumnSchema("role", "what tokens are for", "str"),
-        ColumnSchema("overlaps", "counted among the others too", "bool"),
-        *_BIN_MEANS,
+        ColumnSchema("place", "round, first number of a bin, or number of a role"),
+        ColumnSchema("label", "the place as text", "str"),
+        count("num_samples", "samples with such tokens"),
+        NUM_TOKENS,
+        NUM_NONFINITE,
+        ColumnSchema("mean", "mean of the metric"),
+        ColumnSchema("ci_low", "lower end of the 95 % interval of the mean"),
+        ColumnSchema("ci_high", "upper end of the 95 % interval of the mean"),
+        IS_FEW,
     ),
 )
 

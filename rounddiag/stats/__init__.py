@@ -1,8 +1,8 @@
 """Per-round statistics with uncertainty: DataFrame in, DataFrame out; no plotting.
 
 - Per round: `summary`, `composition` (survivors), `comparison` (of batches).
-- Per token: `standardisation` (by sampling probability), `token_positions`, `roles`,
-  `tail`, `agreement` (one engine against the other), `staleness` (against the engine).
+- Per token: `place_means` (position, role, probability), `standardisation` (over the
+  probability), `tail`, `agreement` (of both engines), `staleness`.
 - Per sample and cell: `cells`, `heatmap_rows`, `pairing` (of two
   batches), `worst`.
 - Per task: `outcome_comparison`.
@@ -10,18 +10,19 @@
   and `difference_interval` (clustered bootstrap).
 """
 
+from typing import NoReturn
+
 from rounddiag.stats.cells import cell_frame
 from rounddiag.stats.comparison import compare_batches
 from rounddiag.stats.composition import survivors
 from rounddiag.stats.intervals import FEW_SAMPLES, few_rows
 from rounddiag.stats.outcome_comparison import compare_outcomes
 from rounddiag.stats.pairing import pair_samples, paired_cells
-from rounddiag.stats.roles import role_means
+from rounddiag.stats.place_means import means_by
 from rounddiag.stats.staleness import describe_staleness, staleness_share
-from rounddiag.stats.standardisation import conditional_means, standardise
+from rounddiag.stats.standardisation import standardise
 from rounddiag.stats.summary import round_summary
 from rounddiag.stats.tail import tail_shares
-from rounddiag.stats.token_positions import position_means
 from rounddiag.stats.worst import worst_cells, worst_round, worst_samples, worst_tokens
 
 __all__ = [
@@ -29,13 +30,11 @@ __all__ = [
     "cell_frame",
     "compare_batches",
     "compare_outcomes",
-    "conditional_means",
     "describe_staleness",
     "few_rows",
+    "means_by",
     "pair_samples",
     "paired_cells",
-    "position_means",
-    "role_means",
     "round_summary",
     "staleness_share",
     "standardise",
@@ -47,12 +46,19 @@ __all__ = [
     "worst_tokens",
 ]
 
+_REPLACED = {
+    "worst_differences": "`paired_cells`, sorted by `difference`",
+    "position_means": "`means_by(data, x)`, with x from `token` to `context`",
+    "role_means": '`means_by(data, "role")`',
+    "conditional_means": '`means_by(data, "probability")`',
+}
 
-def __getattr__(name: str) -> object:
-    """Say what replaces a name of an older version."""
-    is_known = name == "worst_differences"
-    instead = " Sort `paired_cells` by `difference`." if is_known else ""
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{instead}")
+
+def __getattr__(name: str) -> NoReturn:
+    """Say what replaced a name."""
+    if name in _REPLACED:
+        raise ImportError(f"0.3.0 removed `{name}`. Use {_REPLACED[name]}.")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -6,13 +6,12 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.core.aggregation import means_of_sums
-from rounddiag.stats.grouping import apply_by_part, split_samples_by
+from rounddiag.errors import refuse
 from rounddiag.stats.inputs import Data, open_measured
 
 
-def survivors(
-    data: Data, *, by: str | None = None, a: str = "old", b: str = "rollout"
-) -> pd.DataFrame:
+@refuse("by", "Pass the samples of a value: `batch.where(...)`.")
+def survivors(data: Data, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
     r"""Split the change since round 0 into composition and change within samples.
 
     Fewer samples reach later rounds, and they are different ones: long trajectories.
@@ -28,9 +27,6 @@ def survivors(
     ----------
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame.
-    by : str, optional
-        A column with one value per sample. Each value has a round 0 of its own; the
-        column comes first.
     a, b : as everywhere, see `help(rounddiag)`
 
     Returns
@@ -50,11 +46,7 @@ def survivors(
     0      0     0.0         0.00    0.00
     1      1     0.5         0.25    0.25
     """
-    data = open_measured(data, a, b)
-    return apply_by_part(data.rounds, split_samples_by(data, by), _survivors)
-
-
-def _survivors(rounds: pd.DataFrame) -> pd.DataFrame:
+    rounds = open_measured(data, a, b).rounds
     index = rounds["round"].to_numpy()
     samples, sample = np.unique(rounds["sample"].to_numpy(), return_inverse=True)
     last = np.full(len(samples), -1, dtype=np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,7 +41,7 @@ def values_from_batch(batch: Batch, name: str) -> Array:
     counted = [_NUM_IMAGES] if batch.images is not None else []
     _check(name, dict.fromkeys([*columns.extra_names, *samples, *counted]))
     if name not in samples:
-        return images_before_rounds(batch, "by", name).filled
+        return images_before_rounds(batch, name).filled
     return samples[name].to_numpy()[columns.owner]
 
 
@@ -66,33 +66,23 @@ def _frame_column(tokens: pd.DataFrame, name: str) -> Array:
     return tokens[name].to_numpy()
 
 
-def images_before_rounds(
-    batch: Batch, option: str = "along", value: str = "images"
-) -> Column:
-    """Return the number of images before each round; an error names the option."""
+def images_before_rounds(batch: Batch, key: str) -> Column:
+    """Return the number of images before each round; an error names the key."""
     column = batch.columns.made(_NUM_IMAGES)
     if column is not None:
         return column
     if batch.images is None:
-        raise lacking_error(option=option, value=value, **SCREENSHOTS)
+        raise lacking_error(key, **SCREENSHOTS)
     shots = [shot for row in batch.images for shot in row]
     count = sum(shot.position is None and shot.round is None for shot in shots)
-    raise lacking_error(
-        option=option,
-        value=value,
-        expected="screenshots whose `round` is known",
-        found=f"{count} of {len(shots)} without it",
-    )
+    expected = "screenshots whose `round` is known"
+    raise lacking_error(key, expected, f"{count} of {len(shots)} without it")
 
 
-def lacking_error(*, option: str, value: str, expected: str, found: str) -> FrameError:
-    """Build the error of a batch that lacks what an option needs."""
-    return FrameError.build(
-        key=option,
-        expected=f"{expected} for {option}={value!r}",
-        found=found,
-        advice="Choose another one.",
-    )
+def lacking_error(key: str, expected: str, found: str) -> FrameError:
+    """Build the error of a batch that lacks what counting something needs."""
+    advice = "Count something else."
+    return FrameError.build(key=key, expected=expected, found=found, advice=advice)
 
 
 def _check(name: str, known: Iterable[object]) -> None:
@@ -196,47 +186,17 @@ def group_label(group: int) -> str:
     >>> [group_label(group) for group in range(4)]
     ['0', '1', '2 to 3', '4 to 7']
     """
-    first, last = group_ends(group)
-    return f"{first}" if first == last else f"{first} to {last}"
+    return range_label(*group_ends(group))
 
 
-def apply_by_part(
-    rows: pd.DataFrame,
-    split: Split | None,
-    statistic: Callable[[pd.DataFrame], pd.DataFrame],
-) -> pd.DataFrame:
-    """Apply a statistic to the rows of each part, and concatenate the results."""
-    if split is None:
-        return statistic(rows)
-    frames = [statistic(rows[split.codes == code]) for code in range(len(split.values))]
-    parts = np.repeat(np.arange(len(frames)), [*map(len, frames)])
-    result = pd.concat(frames, ignore_index=True) if frames else statistic(rows)
-    split.insert_into(result, parts)
-    return result
+def range_label(first: int, last: int) -> str:
+    """Name the numbers from the first to the last."""
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"
 
 
-def split_rounds_by(data: Measured, by: str | None) -> Split | None:
+def split_rounds_by(data: Measured, by: str) -> Split:
     """Divide the rounds of a batch or a token frame by a column."""
-    if by is None:
-        return None
     if not isinstance(data.data, pd.DataFrame):
         return Split.of(by, values_from_batch(data.data, by))
     num = data.rounds["num_tokens"].to_numpy()
     return Split.of(by, values_from_frame(data.data, np.cumsum(num) - num, by))
-
-
-def split_samples_by(data: Measured, by: str | None) -> Split | None:
-    """Divide rounds by a column that has one value for all rounds of a sample."""
-    split = split_rounds_by(data, by)
-    if split is None:
-        return None
-    sample = data.rounds["sample"].to_numpy()
-    _, first, place = np.unique(sample, return_index=True, return_inverse=True)
-    if (split.codes != split.codes[first][place]).any():
-        raise FrameError.build(
-            key="by",
-            expected="a column that has one value for all rounds of a sample",
-            found=f"several values of {split.name!r}",
-            advice="Use a column with one value per sample.",
-        )
-    return split

@@ -167,7 +167,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     metric = schema.metric_name(metric)
     how = MeanEstimator(measure=get_measure(metric, threshold), weight=weight, ci=ci)
     data = open_measured(data, a, b)
-    split = split_rounds_by(data, by)
+    split = None if by is None else split_rounds_by(data, by)
     rows = _rows(data, split, how, cluster=cluster, last_aligned=last_aligned)
     columns = [] if by is None else [by]
     tokens = data.sources if how.measure.of == "pair" else ()

@@ -13,10 +13,11 @@ from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import LogAxis
 from rounddiag.figures._parts.canvas import ThemeName, empty_figure, theme_of
-from rounddiag.figures._parts.display import caption, plain_text
+from rounddiag.figures._parts.display import caption
 from rounddiag.figures._parts.labels import (
     BESIDE_TICKS,
     hover_text,
+    plain_text,
     shorten_name,
     subject,
 )
@@ -269,8 +270,7 @@ def _set_log_axis(figure: go.Figure) -> None:
     """Give means of groups the axis of their bars: a few are far above all others."""
     lines = [np.asarray(trace.y, float) for trace in figure.data if trace.y is not None]
     sizes = np.concatenate([np.empty(0), *lines])
-    names, sizes = ("mean", "ci_low", "ci_high"), sizes[np.isfinite(sizes)]
-    ticks = LogAxis.around(pd.DataFrame(dict.fromkeys(names, sizes[sizes > 0])))
+    ticks = LogAxis.around_values(sizes[np.isfinite(sizes)])
     # The range is plotly's: intervals reach further.
     figure.update_layout(yaxis={**ticks.layout(), "range": None, "rangemode": "normal"})
 

@@ -42,7 +42,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "quantiles": ("plot_rounds", {"layers": {"quantiles": True}}),
     "one panel": (
         "plot_rounds",
-        {"layers": {"counts": False, "quantiles": True, "mean": False}},
+        {"layers": {"counts": False, "quantiles": True}},
     ),
     "from the end": ("plot_rounds", {"last_aligned": True}),
     "slime": ("plot_rounds", {"metric": "train_rollout_logprob_abs_diff"}),

@@ -9,7 +9,8 @@ import plotly.graph_objects as go
 
 import rounddiag
 from rounddiag import Batch
-from rounddiag.figures._parts.display import caption, plain_text
+from rounddiag.figures._parts.display import caption
+from rounddiag.figures._parts.labels import plain_text
 
 # Those of a batch.
 PLOTS = [

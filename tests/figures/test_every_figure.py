@@ -22,12 +22,9 @@ from tests.figures.plots import PLOTS, captions, plot
 
 LAYERS = {
     "plot_compare": ["ci", "difference", "heatmap"],
-    "plot_conditional": ["ci", "envelope"],
     "plot_heatmap": ["marginals"],
-    "plot_positions": ["ci", "counts"],
     "plot_probabilities": ["density", "points", "diagonal"],
-    "plot_roles": ["ci", "counts"],
-    "plot_rounds": ["mean", "ci", "quantiles", "counts", "survivors"],
+    "plot_rounds": ["quantiles", "survivors", "counts"],
     "plot_tail": ["ratios", "names"],
     "plot_trajectory": ["bands", "diff", "log_probs"],
 }
@@ -56,14 +53,15 @@ COLUMNS = {
         "sample round num_tokens mean_abs_diff max_abs_diff mean_abs_diff",
     ),
     "plot_positions": (
-        *("bin of places", "stats.position_means"),
-        "low high num_samples num_tokens num_nonfinite mean ci_low ci_high is_few",
+        *("place", "stats.means_by"),
+        "place label num_samples num_tokens num_nonfinite mean ci_low ci_high is_few",
+    ),
+    "plot_roles": (
+        *("place", "stats.means_by"),
+        "place label num_samples num_tokens num_nonfinite mean ci_low ci_high is_few"
+        " overlaps",
     ),
     "plot_probabilities": (*TOKEN, "sample round token rollout_log_prob old_log_prob"),
-    "plot_roles": (
-        *("role", "stats.role_means"),
-        "role overlaps num_samples num_tokens num_nonfinite mean ci_low ci_high is_few",
-    ),
     "plot_rounds": (
         *("round", "round_summary"),
         "round num_samples num_tokens num_nonfinite share_zero mean ci_low ci_high p50"
@@ -86,9 +84,19 @@ def fails(message: str, name: str, data: Any, **options: Any) -> None:
 def test_an_unknown_layer_is_an_error(name: str) -> None:
     message = (
         f"`layers`: expected one of {LAYERS[name]}; found 'violin'."
-        " `{name: False}` leaves a layer out."
+        " `{name: False}` leaves a layer out, `update_traces` hides a trace."
     )
     fails(message, name, hand_batch(), layers={"violin": False})
+
+
+@pytest.mark.parametrize("name", ["plot_conditional", "plot_positions", "plot_roles"])
+def test_layers_that_were_removed_are_an_error(name: str) -> None:
+    message = (
+        "`layers`: expected no such argument, which 0.3.0 removed; found {'ci': False}."
+        " `figure.update_traces(visible=False)` hides a trace,"
+        " `error_y_visible=False` its intervals."
+    )
+    fails(message, name, hand_batch(), layers={"ci": False})
 
 
 @pytest.mark.parametrize("name", OF_METRICS)

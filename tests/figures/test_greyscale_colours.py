@@ -108,7 +108,7 @@ def test_counts_of_all_lines_of_a_stack_differ_from_their_neighbours(
     theme: Theme,
 ) -> None:
     figure = rounddiag.plot_rounds(RANKED, by="rank", theme=theme.name)
-    bars = [one.marker.color[0] for one in figure.data if one.yaxis == "y2"]
+    bars = [one.marker.color for one in figure.data if one.yaxis == "y2"]
     stack = lightness(list_colors(bars))
     assert len(stack) == MAX_LINES
     assert abs(np.diff(stack)).min() >= APART

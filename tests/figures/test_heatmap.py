@@ -16,7 +16,8 @@ from plotly.colors import unlabel_rgb
 
 from rounddiag import plot_heatmap, plot_rounds, round_frame
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.display import caption, plain_text
+from rounddiag.figures._parts.display import caption
+from rounddiag.figures._parts.labels import plain_text
 from rounddiag.figures._parts.scales import LogScale
 from rounddiag.stats import cell_frame
 from tests.batches import hand_batch, padded
@@ -83,14 +84,6 @@ def test_a_batch_and_its_round_frame_give_the_same_figure() -> None:
     assert plot_heatmap(cell_frame(batch)) == plot_heatmap(batch)
     without = plot_heatmap(round_frame(batch)).data[0]
     assert without.customdata.shape == (3, 2, 1)
-
-
-def test_the_axes_and_the_colour_bar_say_what_is_drawn() -> None:
-    figure = plot_heatmap(hand_batch(), metric="k3")
-    assert figure.layout.xaxis.title.text == "round"
-    assert figure.layout.yaxis.title.text == "sample"
-    title = figure.data[-1].marker.colorbar.title.text
-    assert title == "mean k3 estimate of KL(rollout | old) [nat]"
 
 
 def test_a_missing_round_is_hatched_and_a_zero_is_not() -> None:
@@ -169,28 +162,12 @@ def test_figures_of_many_samples_and_rounds_stay_under_500_kilobytes(
     assert len(figure.to_json().encode()) < 500_000
 
 
-def test_the_share_beyond_and_the_difference_of_probabilities_are_shown() -> None:
-    figure = plot_heatmap(hand_batch(), metric="beyond")
-    np.testing.assert_array_equal(figure.data[0].z, [[0, 1], [0, 1], [1, NAN]])
-    bar = figure.data[-1].marker.colorbar.title.text
-    assert bar == "share of tokens beyond a ratio of 2"
-    bar = plot_heatmap(hand_batch(), metric="prob_diff").data[-1].marker.colorbar
-    assert bar.title.text == "mean |old − rollout| probability"
-
-
 def test_samples_of_many_rounds_share_rows_earlier() -> None:
     keys = {"sample": np.repeat(np.arange(145), 100), "round": np.tile(range(100), 145)}
     frame = pd.DataFrame({**keys, "num_tokens": 1, "mean_abs_diff": 0.5})
     figure = plot_heatmap(frame.assign(max_abs_diff=0.5))
     assert figure.data[0].z.shape == (73, 100)
     assert "145 samples: each row is 2 neighbours," in words(figure)
-
-
-@pytest.mark.parametrize(("metric", "column"), [("abs_diff", 0), ("diff", 1)])
-def test_a_metric_goes_by_either_name(metric: str, column: int) -> None:
-    other = ("mean_abs_diff", "mean_diff")[column]
-    figure = plot_heatmap(hand_batch(), metric=metric)
-    assert figure == plot_heatmap(hand_batch(), metric=other)
 
 
 METRICS = (

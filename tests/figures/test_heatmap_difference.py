@@ -55,12 +55,6 @@ def test_words_say_which_colour_is_more_and_what_is_missing() -> None:
     assert "1 cell exactly 0, shown in the middle" in title
 
 
-def test_a_change_has_other_colours_than_a_sign() -> None:
-    cells = plot_heatmap(cells_of(), metric="difference").data[0]
-    assert cells.colorscale[0][1] == "rgba(0, 122, 85, 1.0)"
-    assert cells.colorscale[-1][1] == "rgba(75, 37, 128, 1.0)"
-
-
 def test_of_a_metric_without_unit_the_difference_has_none() -> None:
     cells = cells_of()
     cells.attrs["metric"] = "beyond"

@@ -109,26 +109,6 @@ def test_a_frame_gives_the_figure_of_its_batch_but_for_the_text() -> None:
     )
 
 
-def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
-    batch = hand_batch()
-    titles = {}
-    for axes in ("probability", "log_prob", "diff"):
-        layout = plot_probabilities(batch, axes=axes).layout
-        assert layout.xaxis2.range == layout.xaxis.range
-        titles[axes] = layout.annotations[-1].text, layout.yaxis.title.text
-    assert titles == {
-        "probability": (
-            "probability by the sampling engine",
-            "probability by the training engine",
-        ),
-        "log_prob": (
-            "log-prob by the sampling engine [nat]",
-            "log-prob by the training engine [nat]",
-        ),
-        "diff": ("probability by the sampling engine", "old − rollout log-prob [nat]"),
-    }
-
-
 def test_ticks_of_the_diff_are_in_nats_and_few() -> None:
     axis = plot_probabilities(hand_batch(), axes="diff").layout.yaxis
     assert axis.ticktext == ("−1", "−0.1", "−0.01", "0", "0.01", "0.1", "1")
@@ -258,15 +238,6 @@ def test_rows_of_panels_do_not_overlap() -> None:
     assert (low - middle) * plot == pytest.approx(26 + 5 + 60)
     assert layout.yaxis2.range == layout.yaxis.range
     assert layout.xaxis3.domain == layout.xaxis.domain
-
-
-def test_eight_panels_of_many_tokens_stay_small() -> None:
-    columns = {"rank": np.arange(64) % 8}
-    figure = plot_probabilities(
-        random_batch(64, 2000, sample_columns=columns), by="rank"
-    )
-    assert len(images(figure)) == 8
-    assert len(json.dumps(json.loads(figure.to_json()))) < 400_000
 
 
 def test_layers_can_be_left_out() -> None:

@@ -105,13 +105,6 @@ def test_the_axis_begins_where_nearly_all_tokens_are_left() -> None:
     assert figure.layout.xaxis.range[0] == -2
 
 
-def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
-    layout = plot_tail(hand_batch()).layout
-    assert layout.xaxis.title.text == "|old − rollout| log-prob [nat]"
-    assert layout.yaxis.title.text == "share of tokens at or beyond"
-    assert (layout.xaxis.type, layout.yaxis.type) == ("log", "log")
-
-
 def test_one_token_is_a_point_with_a_name() -> None:
     figure = plot_tail(padded([[1]], [[-1.0]], [[-1.5]]))
     end = figure.data[-1]

@@ -204,21 +204,6 @@ def test_without_both_panels_there_is_nothing_to_draw() -> None:
         )
 
 
-@pytest.mark.slow
-def test_a_million_tokens_keep_the_worst_and_stay_under_500_kilobytes() -> None:
-    num = 1_000_000
-    diff = np.random.default_rng(0).normal(0, 0.01, num).astype(np.float32)
-    diff[[123_457, 876_543]] = 3, -4
-    diff[::1000] = NAN
-    rounds = np.arange(num) * 100 // num
-    figure = plot_trajectory(trajectory(diff, rounds), sample=0)
-    assert len(figure.to_json().encode()) < 500_000
-    drawn = figure.data[WORDS].customdata
-    assert np.nanmax(drawn[:, 0]) == 3
-    assert np.nanmin(drawn[:, 0]) == -4
-    assert f"drawn: {len(drawn):,} of 1,000,000 tokens" in words(figure)
-
-
 def test_a_sample_without_a_finite_value_says_so() -> None:
     batch = padded([[1, 0, 1]], [[NAN] * 3], [[-1.0, 0, -1.5]])
     figure = plot_trajectory(batch, sample=0)

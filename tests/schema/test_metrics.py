@@ -63,8 +63,9 @@ def test_the_nearest_name_is_suggested(name: str, advice: str) -> None:
 @pytest.mark.parametrize("metric", ["abs_diff", "diff"])
 def test_either_name_gives_the_same(metric: str) -> None:
     batch, column = hand_batch(), mean_column(metric)
-    for make in (rd.round_summary, stats.conditional_means, stats.position_means):
-        assert make(batch, metric=column).equals(make(batch, metric=metric))
+    for x in ("round", "token", "probability"):
+        means = stats.means_by(batch, x, metric=column)
+        assert means.equals(stats.means_by(batch, x, metric=metric))
     for plot in (rd.plot_conditional, rd.plot_positions):
         assert plot(batch, metric=column) == plot(batch, metric=metric)
     assert rd.plot_compare([batch, batch], metric=column) == rd.plot_compare(

@@ -29,8 +29,8 @@ def test_a_column_of_the_file_goes_first() -> None:
 
 def test_screenshots_of_unknown_rounds_cannot_be_counted() -> None:
     message = (
-        "`by`: expected screenshots whose `round` is known for by='num_images'; found"
-        " 1 of 2 without it. Choose another one."
+        "`num_images`: expected screenshots whose `round` is known; found 1 of 2"
+        " without it. Count something else."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         values_from_batch(hand_batch(images=((FIRST, UNDATED), (), ())), "num_images")

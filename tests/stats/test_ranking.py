@@ -66,24 +66,6 @@ def same(values: list[float], expected: list[float]) -> bool:
     return bool(np.allclose(values, expected, rtol=1e-6, atol=4e-6, equal_nan=True))
 
 
-def test_a_cell_is_ranked_by_the_lower_bound_of_its_mean() -> None:
-    tokens = frame((0, 0, [1.0] * 30), (0, 1, [0.0] * 29 + [30.0]), (2, 0, [0.5] * 30))
-    worst = worst_cells(tokens)
-
-    assert [*worst.columns] == CELLS
-    assert worst[["sample", "round"]].to_numpy().tolist() == [[0, 0], [2, 0], [0, 1]]
-    assert worst["mean_abs_diff"].tolist() == [1.0, 0.5, 1.0]
-
-
-def test_a_few_tokens_are_not_worst_by_accident() -> None:
-    tokens = frame((0, 0, [5.0]), (1, 0, [0.5] * 40), (2, 0, [0.01] * 400))
-    assert worst_cells(tokens)["sample"].tolist()[0] == 1
-    assert worst_samples(tokens)["sample"].tolist()[0] == 1
-    # Mean 29 / 441: (5 + 10 * 0.0658) / 11 = 0.514, and the spread is far larger.
-    low = worst_cells(tokens).set_index("sample")["low"]
-    assert low[0] < 0 < low[1]
-
-
 def test_what_is_not_finite_is_counted_and_left_out() -> None:
     tokens = frame((0, 0, [0.5, NAN, -0.5, math.inf]), (0, 1, [NAN, -math.inf]))
     worst = worst_cells(tokens)
@@ -99,22 +81,6 @@ def test_what_is_not_finite_is_counted_and_left_out() -> None:
         "num_nonfinite": 4,
         "num_rounds": 2,
     }
-
-
-def test_a_sample_is_ranked_by_rounds_as_clusters() -> None:
-    # Sample 0 is bad in one round of three, sample 1 a little in all of them.
-    bad = [(0, 0, [3.0] * 10), (0, 1, [0.0] * 10), (0, 2, [0.0] * 10)]
-    little = [(1, index, [0.5] * 10) for index in range(3)]
-    worst = worst_samples(frame(*bad, *little))
-
-    assert worst["sample"].tolist() == [1, 0]
-    assert worst["mean_abs_diff"].tolist() == [0.5, 1.0]
-    # The mean is 0.75. Added to sample 0: 37.5 / 40; residuals 20.625, twice -9.375
-    # and -1.875 of the ten: 1.96 * sqrt(4 / 3 * ...) / 40.
-    squares = 20.625**2 + 2 * 9.375**2 + 1.875**2
-    low = 37.5 / 40 - 1.96 * math.sqrt(4 / 3 * squares) / 40
-    assert worst["low"].tolist()[1] == pytest.approx(low)
-    assert worst["num_rounds"].tolist() == [3, 3]
 
 
 def test_tokens_are_ranked_by_size_equals_in_their_order() -> None:

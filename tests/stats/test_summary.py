@@ -1,17 +1,14 @@
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from rounddiag import round_frame, round_summary, schema, token_frame
-from rounddiag.errors import FrameError
+from rounddiag import round_summary, schema
 from rounddiag.stats import worst_round
-from rounddiag.stats.intervals import Resampling, ratio_interval
-from tests.batches import hand_batch, padded, random_log_probs
+from rounddiag.stats.intervals import ratio_interval
+from tests.batches import hand_batch, padded
 
 
 def test_one_row_per_round_over_all_samples(device: torch.device) -> None:
@@ -35,36 +32,6 @@ def test_columns_and_dtypes_are_those_of_the_schema() -> None:
     assert dtypes == {column.name: column.dtype for column in schema.SUMMARY.columns}
 
 
-def test_a_token_frame_gives_the_same_without_probabilities() -> None:
-    batch = hand_batch()
-    left = round_summary(token_frame(batch))
-    right = round_summary(batch).drop(columns="prob_diff")
-    pd.testing.assert_frame_equal(left, right)
-
-
-def test_equals_pandas_on_a_random_batch() -> None:
-    generator = torch.Generator().manual_seed(7)
-    mask = (torch.rand(40, 300, generator=generator) < 0.97).int()
-    batch = padded(mask, random_log_probs((40, 300), 8), random_log_probs((40, 300), 9))
-    summary = round_summary(batch)
-    size = token_frame(batch).assign(size=lambda t: t["diff"].astype(float).abs())
-    groups = size.groupby("round")["size"]
-    for name, wanted in {
-        "mean_abs_diff": groups.mean(),
-        "max": groups.max(),
-        "p50": groups.quantile(0.5),
-        "p95": groups.quantile(0.95),
-        "p99": groups.quantile(0.99),
-    }.items():
-        assert summary[name].tolist() == pytest.approx(wanted.tolist(), rel=1e-6), name
-    inside = (summary["ci_low"] < summary["mean_abs_diff"]) & (
-        summary["mean_abs_diff"] < summary["ci_high"]
-    )
-    enough = summary["num_samples"] >= 5
-    assert inside[enough].all()
-    assert summary.loc[~enough, ["ci_low", "ci_high"]].isna().all(axis=None)
-
-
 def test_what_is_not_finite_is_left_out_and_counted() -> None:
     old = torch.tensor([[np.nan, -1.0, 0.0, np.inf]])
     batch = padded([[1, 1, 0, 1]], old, torch.zeros(1, 4))
@@ -83,23 +50,6 @@ def test_a_mean_that_is_too_large_for_a_float_stays_infinite() -> None:
     )
     assert summary["k3"].tolist() == [np.inf]
     assert summary["mean_abs_diff"].tolist() == [400.0]
-
-
-def test_groups_are_the_clusters_where_there_are_groups() -> None:
-    old, rollout = random_log_probs((40, 3), 1), random_log_probs((40, 3), 2)
-    mask = torch.ones(40, 3)
-    alone = round_summary(padded(mask, old, rollout)).iloc[0]
-    pairs = tuple(str(i // 2) for i in range(40))
-    paired = round_summary(padded(mask, old, rollout, group_ids=pairs)).iloc[0]
-    size = (old - rollout).abs().double().numpy()
-    by_pair = size.reshape(20, 6).sum(1)
-    order = np.argsort([str(i) for i in range(20)])  # clusters are numbered by name
-    assert (alone["ci_low"], alone["ci_high"]) == pytest.approx(
-        Resampling(40).ratio_interval(size.sum(1), np.full(40, 3))
-    )
-    assert (paired["ci_low"], paired["ci_high"]) == pytest.approx(
-        Resampling(20).ratio_interval(by_pair[order], np.full(20, 6))
-    )
 
 
 @pytest.mark.parametrize(
@@ -135,16 +85,6 @@ def test_the_worst_round_is(worst: int, columns: dict[str, list[float]]) -> None
     assert worst_round(frame[:0]) is None
 
 
-def test_a_frame_without_diff_is_refused() -> None:
-    message = (
-        "expected a frame with one row per generated token and the columns ['sample', "
-        "'round', 'diff']; found ['sample', 'round'], without ['diff']. Build it with "
-        "`rounddiag.token_frame(batch)`."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        round_summary(pd.DataFrame({"sample": [0], "round": [0]}))
-
-
 def test_the_interval_of_equal_clusters_is_that_of_their_mean() -> None:
     totals = np.array([1.0, 2, 3, 4, 5, 6, 7, 8, 9, 10])
     low, high = ratio_interval(totals, np.ones(10))
@@ -166,10 +106,3 @@ def test_tokens_of_one_sample_are_no_evidence_of_their_own() -> None:
     once = ratio_interval(totals, np.ones(10))
     repeated = ratio_interval(totals * 1000, np.full(10, 1000))
     assert once == pytest.approx(repeated)
-
-
-def test_the_mean_of_rounds_weighs_tokens() -> None:
-    batch = hand_batch()
-    rounds = round_frame(batch).query("round == 0")
-    mean = np.average(rounds["mean_abs_diff"], weights=rounds["num_tokens"])
-    assert round_summary(batch)["mean_abs_diff"][0] == pytest.approx(mean)

@@ -17,7 +17,7 @@ from rounddiag import token_frame
 from rounddiag.errors import FrameError
 from rounddiag.stats import survivors
 from tests import oracle
-from tests.batches import hand_batch, masks, padded, random_log_probs
+from tests.batches import masks, padded, random_log_probs
 
 # Sample 0 has one round, sample 1 three, sample 2 two.
 SIZES = {(0, 0): [0.1, 0.3], (1, 0): [0.5], (1, 1): [0.6, 0.6], (1, 2): [1.0],
@@ -40,13 +40,6 @@ def test_the_change_is_composition_and_change_within_samples() -> None:
     assert means["composition"].tolist() == pytest.approx([0.0, 0.075, 0.225])
     assert means["within"].tolist() == pytest.approx([0.0, 0.35, 0.5])
     assert (means["change"] == means["composition"] + means["within"]).all()
-
-
-def test_tokens_without_a_finite_diff_are_left_out() -> None:
-    tokens = frame()
-    tokens.loc[0, "diff"] = np.nan
-
-    assert survivors(tokens)["mean_abs_diff"][0] == pytest.approx((0.3 + 0.7) / 3)
 
 
 def test_a_round_of_nothing_finite_has_no_mean() -> None:
@@ -102,13 +95,6 @@ def test_every_mean_is_that_of_plain_loops(
     assert (known["change"] == known["composition"] + known["within"]).all()
 
 
-def test_of_one_sample_all_change_is_within_it() -> None:
-    means = survivors(frame().query("sample == 1"))
-
-    assert means["composition"].tolist() == [0, 0, 0]
-    assert means["within"].tolist() == pytest.approx([0, 0.1, 0.5])
-
-
 def test_without_a_finite_first_round_no_change_is_known() -> None:
     tokens = frame()
     tokens.loc[tokens["sample"].isin([1, 2]) & (tokens["round"] == 0), "diff"] = np.nan
@@ -118,54 +104,13 @@ def test_without_a_finite_first_round_no_change_is_known() -> None:
     assert means["change"].isna().tolist() == [False, True, True]
 
 
-def test_each_value_of_a_column_has_survivors_of_its_own() -> None:
-    ranks = frame()["sample"].map({0: "x", 1: "y", 2: "x"})
-    means = survivors(frame().assign(rank=ranks), by="rank")
-
-    assert means.columns.tolist()[:2] == ["rank", "round"]
-    assert means["rank"].tolist() == ["x", "x", "y", "y", "y"]
-    assert means["num_samples"].tolist() == [2, 1, 1, 1, 1]
-    # x: 0.6 / 3, then sample 2: 0.2 at round 0 and 0.9 after it.
-    assert means["composition"].tolist() == pytest.approx([0, 0, 0, 0, 0])
-    assert means["within"].tolist() == pytest.approx([0, 0.7, 0, 0.1, 0.5])
-
-
-def test_a_column_of_a_batch_divides_its_samples() -> None:
-    batch = hand_batch(sample_columns={"rank": np.array([7, 3, 7])})
-    means = survivors(batch, by="rank")
-
-    assert means[["rank", "round", "num_samples"]].to_numpy().tolist() == [
-        [3, 0, 1],
-        [3, 1, 1],
-        [7, 0, 2],
-        [7, 1, 1],
-    ]
-    # Of 7: (0.5 + 0.25 + 1) / 3; sample 0 at round 0: 0.375.
-    assert means["composition"].tolist() == pytest.approx([0, 0, 0, 0.375 - 1.75 / 3])
-
-
-def test_a_column_that_divides_no_samples_is_an_error() -> None:
-    tokens = frame().assign(version=lambda rows: rows["round"] % 2)
-    message = (
-        "`by`: expected a column that has one value for all rounds of a sample; found"
-        " several values of 'version'. Use a column with one"
-        " value per sample."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        survivors(tokens, by="version")
+def test_the_column_that_was_removed_says_what_to_use() -> None:
+    message = "found 'rank'. Pass the samples of a value: `batch.where(...)`."
+    with pytest.raises(FrameError, match=re.escape(message)):
+        survivors(frame(), by="rank")  # type: ignore[call-arg]
 
 
 def test_rows_of_a_frame_can_stand_in_any_order() -> None:
     mixed = frame().sample(frac=1, random_state=3)
 
     pd.testing.assert_frame_equal(survivors(mixed), survivors(frame()))
-
-
-@given(st.permutations(sorted(SIZES)))
-def test_the_order_of_rounds_does_not_matter(order: list[tuple[int, int]]) -> None:
-    rows = [(s, r, d) for s, r in order for d in SIZES[s, r]]
-    shuffled = pd.DataFrame(rows, columns=["sample", "round", "diff"])
-
-    means, expected = survivors(shuffled), survivors(frame())
-    assert means["num_samples"].tolist() == expected["num_samples"].tolist()
-    assert means["within"].tolist() == pytest.approx(expected["within"].tolist())

@@ -19,27 +19,6 @@ def at(shares: pd.DataFrame, rounds: str, size: float) -> float:
     return float(row["share"].iloc[0])
 
 
-def test_the_share_at_a_ratio_is_that_of_tokens_at_or_beyond_it() -> None:
-    # Round 0: 0.5, 0.25 | 0, 0.25, 0.5 | 1; round 1: 1 | 2.
-    shares = tail_shares(hand_batch())
-
-    assert shares["rounds"].unique().tolist() == ["0", "1"]
-    assert at(shares, "0", 0.0) == at(shares, "1", 0.0) == 1.0
-    assert at(shares, "0", 0.25) == pytest.approx(5 / 6)
-    assert at(shares, "0", LN2) == pytest.approx(1 / 6)
-    assert at(shares, "1", LN2) == 1.0
-    assert at(shares, "1", LN5) == 0.5
-    assert shares.groupby("rounds")["abs_diff"].max().to_dict() == {"0": 1.0, "1": 2.0}
-
-
-def test_rounds_go_together_as_they_double() -> None:
-    frame = pd.DataFrame({"round": [0, 1, 2, 3, 4, 7, 8], "diff": 0.5})
-
-    assert tail_shares(frame)["rounds"].unique().tolist() == [
-        *("0", "1", "2 to 3", "4 to 7", "8 to 15")
-    ]
-
-
 def test_what_is_not_finite_is_left_out_and_counted_for_its_group() -> None:
     frame = pd.DataFrame(
         {"round": [0, 0, 1, 1], "diff": [0.5, np.nan, np.inf, -np.inf]}

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 import rounddiag as rd
-from rounddiag.stats import role_means
+from rounddiag.stats import means_by
 from rounddiag.text import pieces, roles
 
 TOKENIZER = "sample_data/tokenizer.json"
@@ -89,7 +89,7 @@ def test_rounds_of_the_sample_batch(
 
 def test_the_first_and_the_last_token_of_every_round_are_rows_of_their_own() -> None:
     batch = rd.load("sample_data/image_window.parquet")
-    found = role_means(batch).set_index("role")
+    found = means_by(batch, "role").set_index("label")
     frame = rd.token_frame(batch)
     size = frame["diff"].abs().astype(float)
     ends = frame.groupby(["sample", "round"])["token"]

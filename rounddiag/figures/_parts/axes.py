@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from rounddiag._typing import Array
 from rounddiag.core.divergence import get_measure
 from rounddiag.wording import pluralize
 
@@ -59,6 +60,18 @@ class LogAxis:
         high = highest[highest <= mean.max() * _MAX_REACH].max()
         room = max((high / low) ** _ROOM, (_MIN_FACTOR * low / high) ** 0.5)
         return cls(low=float(low / room), high=float(high * room))
+
+    @classmethod
+    def around_values(cls, values: Array) -> LogAxis:
+        """Fit the positive ones of single values.
+
+        Examples
+        --------
+        >>> LogAxis.around_values(np.array([1e-3, 1.0])).high
+        1.5135612484362082
+        """
+        names = ("mean", "ci_low", "ci_high")
+        return cls.around(pd.DataFrame(dict.fromkeys(names, values[values > 0])))
 
     @property
     def zero(self) -> float:
@@ -113,8 +126,10 @@ class LinearAxis:
     high: float
 
     @classmethod
-    def around(cls, means: pd.DataFrame) -> LinearAxis:
-        """Fit means of any sign, zero, and the intervals.
+    def around(
+        cls, means: pd.DataFrame, max_reach: float = _MAX_LINEAR_REACH
+    ) -> LinearAxis:
+        """Fit means of any sign, zero, and intervals up to a multiple of the largest.
 
         Examples
         --------
@@ -123,7 +138,7 @@ class LinearAxis:
         >>> LinearAxis.around(pd.DataFrame([[-0.5, -1.0, 0.0]], columns=names))
         LinearAxis(low=-1.06, high=0.06)
         """
-        reach = _MAX_LINEAR_REACH * float(means["mean"].abs().max())
+        reach = max_reach * float(means["mean"].abs().max())
         if not reach > 0:
             return cls(low=-1.0, high=1.0)
         ends = means[["mean", "ci_low", "ci_high"]].fillna(0).clip(-reach, reach)

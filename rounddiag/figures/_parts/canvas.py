@@ -14,10 +14,9 @@ from rounddiag.errors import require_one_of
 from rounddiag.figures._parts.display import (
     is_in_jupyter,
     page_style,
-    plain_text,
     publish,
 )
-from rounddiag.figures._parts.labels import estimate_width
+from rounddiag.figures._parts.labels import estimate_width, plain_text
 
 ThemeName: TypeAlias = Literal["light", "dark"]
 

@@ -11,13 +11,19 @@ import pandas as pd
 from rounddiag.core import token_frame
 from rounddiag.core.divergence import MEASURES, TokenMetric
 from rounddiag.core.measured import Measured
-from rounddiag.errors import FrameError, require_one_of
+from rounddiag.errors import FrameError, refuse, require_one_of
 from rounddiag.figures._parts.canvas import Theme, ThemeName, theme_of
 from rounddiag.figures._parts.labels import shorten_name
 from rounddiag.schema import TOKENS, Pair, metric_name
 from rounddiag.stats.inputs import Data, open_measured
 
 _PAIR = ("rollout_log_prob", "old_log_prob")
+# Refuses `layers`, which a figure of means had before.
+without_layers = refuse(
+    "layers",
+    "`figure.update_traces(visible=False)` hides a trace, `error_y_visible=False` its"
+    " intervals.",
+)
 # Characters of a score's name that fit into the title of an axis.
 _NAME = 12
 
@@ -47,9 +53,9 @@ def prepare(
     b: str,
     *,
     metric: str = "abs_diff",
-    layers: Mapping[str, bool] | None,
-    known: Iterable[str],
     theme: ThemeName | None,
+    layers: Mapping[str, bool] | None = None,
+    known: Iterable[str] = (),
 ) -> PlotInputs:
     """Validate the arguments that most figures share; `known` are its layers.
 
@@ -66,6 +72,8 @@ def prepare(
 
 def short_pair(pair: Pair) -> Pair:
     """Return a pair with short names, safe in plotly's pseudo HTML."""
+    if pair.is_standard:
+        return pair
     return replace(pair, a=shorten_name(pair.a, _NAME), b=shorten_name(pair.b, _NAME))
 
 
@@ -157,7 +165,7 @@ def resolve_layers(chosen: Mapping[str, bool] | None, *known: str) -> dict[str, 
     """
     chosen = chosen or {}
     for name in chosen:
-        advice = "`{name: False}` leaves a layer out."
+        advice = "`{name: False}` leaves a layer out, `update_traces` hides a trace."
         require_one_of(name, known, key="layers", advice=advice)
     return {name: bool(chosen.get(name, True)) for name in known}
 
@@ -165,4 +173,4 @@ def resolve_layers(chosen: Mapping[str, bool] | None, *known: str) -> dict[str, 
 def note_unknown_rounds(data: Measured) -> list[str]:
     """State that the rounds of a batch are unknown, if they are."""
     note = "the rounds are unknown: `rd.check(batch)` says why"
-    return [note] * data.has_unknown_rounds
+    return [note] if data.has_unknown_rounds else []

@@ -6,15 +6,15 @@ be another than the kernel's; and it draws it in the colours of the figure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from html import escape, unescape
+from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
 import plotly.io as pio
 
 from rounddiag.errors import RounddiagError
+from rounddiag.figures._parts.labels import plain_text
 
 # What plotly sends in Jupyter; with another renderer the user wants something else.
 _IN_JUPYTER = "plotly_mimetype"
@@ -23,7 +23,6 @@ _WITHOUT_PLOTLY = (
     " <code>pip install plotly</code> in the environment of JupyterLab, and reload the"
     " page."
 )
-_TAG = re.compile("<[^>]*>")
 # Where plotly puts a colour: in the style of shapes, in that of text within a title, in
 # attributes of hatches, and behind all of it.
 _PLACES = {
@@ -93,17 +92,6 @@ def png(fig: go.Figure, width: int = 900, height: int | None = None) -> bytes:
             " Chromium, or name it in the environment variable BROWSER_PATH.",
         ) from error
     return picture
-
-
-def plain_text(text: str) -> str:
-    """Return the text of plotly's pseudo HTML.
-
-    Examples
-    --------
-    >>> plain_text("<b>a &lt; b</b>")
-    'a < b'
-    """
-    return unescape(_TAG.sub("", text))
 
 
 def page_style(colors: Mapping[str, str], theme: str) -> str:

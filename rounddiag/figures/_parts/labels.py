@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from decimal import ROUND_HALF_UP, Context
 from html import escape, unescape
@@ -33,6 +34,7 @@ BESIDE_TICKS = {
     "yanchor": "top",
     "yshift": -3,
 }
+_TAG = re.compile("<[^>]*>")
 # Widths of characters, in small letters.
 _CAPITAL, _WIDE = 1.4, 2.0
 
@@ -89,6 +91,17 @@ def hover_text(text: str) -> str:
     """
     # Plotly knows &lt; &gt; &amp; and shows &quot; as it is.
     return escape(visible(text), quote=False)
+
+
+def plain_text(text: str) -> str:
+    """Return the text of plotly's pseudo HTML.
+
+    Examples
+    --------
+    >>> plain_text("<b>a &lt; b</b>")
+    'a < b'
+    """
+    return unescape(_TAG.sub("", text))
 
 
 def shorten_name(name: str, longest: int = 28) -> str:

@@ -115,12 +115,6 @@ def style_line(
     )
 
 
-def shift_line(line: RoundLine, spread: float = 1.0) -> RoundLine:
-    """Move the `place` of each mean to where this line is drawn beside the others."""
-    place = line.rows["place"] + spread * line.shift
-    return replace(line, rows=line.rows.assign(place=place))
-
-
 def format_key(by: str, lines: Sequence[RoundLine]) -> list[str]:
     """Name the lines, as many per line of text as fit."""
     parts, room = [shorten_value(by)], _KEY - len(by)

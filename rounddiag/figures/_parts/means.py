@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ import plotly.graph_objects as go
 
 from rounddiag._typing import Array
 from rounddiag.figures._parts.axes import MeanAxis
-from rounddiag.figures._parts.canvas import Theme, cross
+from rounddiag.figures._parts.canvas import NARROW_PLOT, Theme, cross
 from rounddiag.figures._parts.data import PlotInputs
 from rounddiag.figures._parts.labels import CROSS, count_nonfinite, format_number, wrap
 from rounddiag.figures._parts.lines import RoundLine
-from rounddiag.schema import METRICS, Pair
+from rounddiag.schema import METRICS, PLACE_MEANS, Pair
 from rounddiag.schema.tables import TableSchema
-from rounddiag.stats import FEW_SAMPLES, few_rows
+from rounddiag.stats import FEW_SAMPLES, few_rows, means_by
+from rounddiag.stats.place_means import X
+from rounddiag.text.role_tagging import Tagger
 from rounddiag.wording import pluralize
 
 _STANDARD = Pair()
@@ -51,7 +54,7 @@ def add_means(  # noqa: PLR0913 all but the first four are keywords
     floor: float,
     has_intervals: bool = True,
     stroke: str | None = None,
-    colors: Sequence[str] | None = None,
+    colors: str | Sequence[str] | None = None,
     details: Sequence[Sequence[str]] = (),
     is_horizontal: bool = False,
     mode: str = "lines+markers",
@@ -100,43 +103,75 @@ def add_means(  # noqa: PLR0913 all but the first four are keywords
 
 
 def read_means(
-    inputs: PlotInputs,
-    table: TableSchema,
-    by: str | None,
-    compute: Callable[..., pd.DataFrame],
-    **options: Any,  # noqa: ANN401 those of `compute`
+    inputs: PlotInputs, x: X, by: str | None, tagger: Tagger | None = None
 ) -> pd.DataFrame:
-    """Return the means that were passed as a frame, or compute them from a batch."""
+    """Return the means that were passed as a frame, or compute them."""
     frame = inputs.data.frame
-    if frame is None:
-        return compute(inputs.data, by=by, metric=inputs.metric, **options)
-    names = [column.name for column in table.columns]
-    table.require(frame.columns, *names, *([] if by is None else [by]))
+    if frame is None or "diff" in frame:
+        return means_by(inputs.data, x, by=by, metric=inputs.metric, tagger=tagger)
+    names = [column.name for column in PLACE_MEANS.columns]
+    names += ["overlaps"] if x == "role" else []
+    PLACE_MEANS.require(frame.columns, *names, *([] if by is None else [by]))
     return frame
 
 
-def add_placed_means(
+def add_lines(  # noqa: PLR0913 all but the first four are keywords
     figure: go.Figure,
-    line: RoundLine,
+    lines: Sequence[RoundLine],
     inputs: PlotInputs,
     axis: MeanAxis,
+    *,
+    num_places: int,
+    spread: float = 1.0,
+    kind: str = "",
+    marked: float | None = None,
+    panels: Mapping[str, str] = MappingProxyType({}),
     **style: Any,  # noqa: ANN401 what `add_means` takes
-) -> list[list[str]]:
-    """Draw a line of means, each at its `place` and with its `head` in hover texts."""
-    name = f", {line.name}" if line.name else ""
-    return add_means(
-        figure,
-        line,
-        inputs.metric,
-        inputs.theme,
-        pair=inputs.pair,
-        names=[head + name for head in line.rows["head"]],
-        places=line.rows["place"].to_numpy(),
-        values=axis.place(line.rows["mean"]).to_numpy(),
-        has_intervals=inputs.layers["ci"],
-        stroke=line.color if line.name else inputs.theme.muted,
-        **style,
-    )
+) -> None:
+    """Draw each line of means, and its counts in the panels.
+
+    The rows of a line have the `place` of each mean, the `head` of its hover text, and
+    `details` there, if any. `kind` is what the values are that lines are named after.
+    The mean at the place that is `marked` has a colour of its own.
+    """
+    theme = inputs.theme
+    size = min(8, max(4, NARROW_PLOT / num_places))
+    for line in lines:
+        rows, name = line.rows, f", {kind}{line.name}" if line.name else ""
+
+        def paint(usual: str, rows: pd.DataFrame = rows) -> str | list[str]:
+            if marked is None:
+                return usual
+            return np.where(is_at_mark(rows, marked), theme.mark, usual).tolist()
+
+        hover = add_means(
+            figure,
+            line,
+            inputs.metric,
+            theme,
+            pair=inputs.pair,
+            names=[head + name for head in rows["head"]],
+            places=(rows["place"] + spread * line.shift).to_numpy(),
+            values=axis.place(rows["mean"]).to_numpy(),
+            floor=axis.low,
+            stroke=line.color if name else theme.muted,
+            colors=paint(line.color),
+            details=rows["details"].tolist() if "details" in rows else (),
+            **{"marker": {"size": size}, **style},
+        )
+        color = paint(line.color if name else theme.quiet)
+        width, at = bar_width(num_places), rows["place"]
+        add_counts(figure, line, at, hover, width=width, color=color, panels=panels)
+
+
+def is_at_mark(means: pd.DataFrame, marked: float, key: str = "place") -> Array:
+    """Return which means are at the place that is marked: not those of few samples."""
+    return (means[key] == marked).to_numpy() & ~few_rows(means)
+
+
+def bar_width(num_places: int) -> float:
+    """Return the width of bars of counts, thin also where they are few."""
+    return 0.6 * min(1, num_places / 15)
 
 
 def hover_texts(
@@ -327,16 +362,20 @@ def add_heading(figure: go.Figure, axis: str, text: str, theme: Theme) -> None:
 
 def set_panels(
     figure: go.Figure,
-    counts: pd.DataFrame,
+    means: pd.DataFrame,
+    key: str,
     table: TableSchema,
     pair: Pair,
     theme: Theme,
 ) -> None:
     """Divide the plot into panels of means, samples and tokens, with their headings.
 
-    `counts` has the `num_samples` and `num_tokens` of each place on the x axis.
+    Means with an equal `key` share a place on the x axis.
     """
-    figure.update_layout(xaxis={"anchor": "y3"}, yaxis={"domain": _MEANS})
+    figure.update_layout(
+        barmode="stack", xaxis={"anchor": "y3"}, yaxis={"domain": _MEANS}
+    )
+    counts = means.groupby(key, dropna=False)[[*COUNT_PANELS.values()]].sum()
     for axis, column in COUNT_PANELS.items():
         ticks = count_ticks(int(counts[column].max()))
         figure.layout[f"yaxis{axis[1:]}"] = {"domain": _COUNTS[axis], **ticks}
