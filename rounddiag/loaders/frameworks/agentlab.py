@@ -57,6 +57,8 @@ def read_episode(lines: JsonLines, source: Source) -> Iterator[Transcript]:
                 **outcome(_fields(after.get("obs")), error="last_action_error"),
                 **plain_values({"reward": after.get("reward")}),
             }
+        else:
+            transcript.leave_out(info, of="agent_info")
         unread = [f"steps.{name}" for name in transcript.plain(step, *_OF_STEPS)]
         unread += [f"steps.obs.{name}" for name in transcript.plain(seen, *_OF_SEEN)]
         transcript.left_out.update(unread)

@@ -97,6 +97,8 @@ def _add_result(
     texts = [t for n in _RESULTS[:2] if isinstance(t := result.get(n), str)]
     images = objects_in(result.get("images"))
     shots = [{"image_base64": image.get("data")} for image in images]
+    for image in images:
+        transcript.leave_out(image, "data", of="result.images")
     failed = {"error": result.get("error")}
     content = [*dict.fromkeys(texts), *([] if is_answered else [failed["error"]])]
     transcript.add(

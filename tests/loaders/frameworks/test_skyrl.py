@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import patch
 
 import pytest
 import torch
 
 from rounddiag.core import token_frame
+from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.pickle.placeholders import Name, Node
@@ -17,7 +22,6 @@ from tests.loaders.skyrl_writer import small_batch, stored, write, write_state
 DATA = Path(__file__).parents[2] / "data"
 FILES = sorted(DATA.glob("skyrl-*_training_input.pkl"))
 NEWEST = DATA / "skyrl-0.3.0_default_global_step_7_training_input.pkl"
-OLDER = DATA / "skyrl-0.1.0_older_global_step_7_training_input.pkl"
 IMAGES = DATA / "skyrl-0.3.0_images_global_step_7_training_input.pkl"
 
 files = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -101,7 +105,6 @@ def test_groups_are_those_of_the_prompt_boundaries() -> None:
 def test_padding_rows_are_dropped_and_counted() -> None:
     assert load(NEWEST).num_samples == 3
     assert load(NEWEST).meta["num_dropped_rows"] == 1
-    assert load(OLDER).meta["num_dropped_rows"] == 0
 
 
 def test_the_metadata_is_kept() -> None:
@@ -113,16 +116,32 @@ def test_the_metadata_is_kept() -> None:
     }
 
 
-def test_rows_that_are_steps_keep_what_tells_them_and_are_in_no_group() -> None:
-    batch = load(OLDER)
+def test_rows_that_are_steps_keep_what_tells_them_and_are_in_no_group(
+    path: Path,
+) -> None:
+    names = ["task-0_0", "task-0_0"]
+    fields = {**small_batch(), "is_last_step": torch.tensor([False, True])}
+    batch = load(write(path, fields, {"trajectory_ids": names}))
     columns = {name: list(values) for name, values in batch.sample_columns.items()}
 
     assert batch.group_ids is None
-    assert columns == {
-        "is_last_step": [False, True, True],
-        "trajectory_ids": ["task-0_0", "task-0_0", "task-1_0"],
-    }
+    assert columns == {"is_last_step": [False, True], "trajectory_ids": names}
     assert "sample_by='trajectory_ids'" in batch.meta["rows"]
+
+
+def test_the_layout_of_0_1_is_refused_with_the_one_that_opens(path: Path) -> None:
+    class TrainingInputBatch:
+        """Pickled by its name."""
+
+    TrainingInputBatch.__qualname__ = "TrainingInputBatch"
+    home = "skyrl_train.training_batch"
+    TrainingInputBatch.__module__ = home
+    modules = {"skyrl_train": ModuleType("skyrl_train"), home: ModuleType(home)}
+    modules[home].TrainingInputBatch = TrainingInputBatch  # type: ignore[attr-defined]
+    with patch.dict(sys.modules, modules):
+        path.write_bytes(pickle.dumps(TrainingInputBatch()))
+    with pytest.raises(LoadError, match=r"SkyRL 0\.1: a layout .* 0\.3\.0: that file"):
+        load(path)
 
 
 def test_half_precision_is_kept_as_it_is() -> None:
