@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, permutations
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,16 @@ class ListPath:
         return (keys, of_model) if 0 < len(of_model) < len(kinds) else None
 
     @property
+    def are_steps(self) -> bool:
+        """Whether a field counts the items, and the model wrote some."""
+        steps = [1] * (len(self.items) - 1)
+        for name in self.items[0] if steps else ():
+            numbers = [item.get(name) for item in self.items]
+            if {*map(type, numbers)} == {int} and np.diff(numbers).tolist() == steps:
+                return len(self.fields) > 0
+        return False
+
+    @property
     def fields(self) -> list[str]:
         """The fields of a step that a model wrote, by their names."""
         steps = dict(pair for item in self.items for pair in item.items())
@@ -127,8 +137,9 @@ def find_lists(rows: Sequence[object]) -> list[ListPath]:
                 silent.setdefault(outer, ListPath(path=outer)).items.append(value)
     # Of events, some may have a message, or look like one.
     chats = {p: v for p, v in chats.items() if p not in silent or not silent[p].kinds}
-    places = [p for p in {**others, **chats}.values() if p.path or p.is_chat or p.kinds]
-    return sorted(places, key=lambda place: place.order)
+    places = {**others, **chats}.values()
+    named = [p for p in places if p.path or p.is_chat or p.kinds or p.are_steps]
+    return sorted(named, key=lambda place: place.order)
 
 
 def _objects(root: object) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
@@ -186,10 +197,10 @@ def _has_tokens(lines: JsonLines) -> bool:
     """Return whether a record has ids, and a mask or log-probs of the same length."""
     for record in islice(lines, _MAX_RECORDS):
         rows = [row for row in map(_first_row, record.values()) if row is not None]
-        ids = [row for row in rows if row.dtype.kind == "i" and (row >= 0).all()]
-        scores = [row for row in rows if _is_score(row)]
-        if any(len(a) == len(b) and a is not b for a in ids for b in scores):
-            return True
+        for ids, scores in permutations(rows, 2):
+            is_score = not (scores > 0).any() or np.isin(scores, (0, 1)).all()
+            if len(ids) == len(scores) and ids.dtype.kind == "i" and is_score:
+                return bool((ids >= 0).all())
     return False
 
 
@@ -200,12 +211,6 @@ def _first_row(value: Any) -> np.ndarray[Any, Any] | None:  # noqa: ANN401 any J
             value = np.array(value)
     is_row = isinstance(value, np.ndarray) and value.ndim == 1 and len(value) > 0
     return value if is_row else None
-
-
-def _is_score(row: np.ndarray[Any, Any]) -> bool:
-    if row.dtype.kind == "f":
-        return not (row > 0).any()
-    return row.dtype.kind in "bi" and not ((row != 0) & (row != 1)).any()
 
 
 def _rows_error(
