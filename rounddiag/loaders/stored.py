@@ -87,7 +87,6 @@ class StoredArray:
 
     @property
     def _size(self) -> int:
-        """Elements of the storage from the first to the last one used."""
         if not self.num_elements:
             return 0
         steps = zip(self.shape, self.stride, strict=True)

@@ -309,7 +309,6 @@ def _num_dims(value: Any) -> int:  # noqa: ANN401 anything
 
 
 def _size(value: Any) -> tuple[int, int] | None:  # noqa: ANN401 anything
-    """Return how many rows and values there are, without reading them."""
     if isinstance(value, list | tuple):
         return len(value), sum(map(_num_values, value))
     if not isinstance(value, _ARRAYS) or getattr(value, "is_nested", False):

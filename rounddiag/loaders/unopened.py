@@ -24,7 +24,7 @@ from rounddiag.loaders.fields import REQUIRED, columns_example, our_name
 from rounddiag.loaders.frameworks.conversations import as_message
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.packed import packing
-from rounddiag.loaders.signatures import UnknownContent, read_kind, unknown_error
+from rounddiag.loaders.signatures import UnknownContent, unknown_error
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table
 from rounddiag.text.json_text import MAX_DEPTH, object_in
@@ -233,8 +233,6 @@ def _rows_error(
         if not wrote:
             return unknown_error(source, content, "", _ROWS)
     code, items, path = _LISTS.replace("READ", read), "place", place.path
-    if any(map(_names_picture, place.items)):
-        code += _PICTURES
     more = f" These lines open `{place}`"
     if len(place.inner) > 1 and () not in place.inner:  # an item has a conversation
         items, path = "[place]", (*path, _EACH)
@@ -302,32 +300,20 @@ def _find_log_probs(rows: Sequence[object]) -> str:
 
 def _code_for_rows(source: Source, lines: JsonLines) -> str:
     """Return what reads the rows; `data` is what is in memory, or a pickle."""
-    name, pack = _path(source.path), packing(source)
-    is_text = source.data is None and read_kind(source) in {"json", "packed"}
+    name = _path(source.path)
     is_object = isinstance(lines.value, dict)
-    if not is_text or pack == "zstd" or lines.original is not None:
+    if lines.original is not None or source.data is not None or packing(source):
         return f"{'[data]' if is_object else 'data'}, None  # what the file holds"
     text = f"{name}.read_text()"
-    if pack:
-        text = f"gzip.decompress({name}.read_bytes()).decode()"
     read = f"[json.loads({text})]" if is_object else f"json.loads({text})"
     if lines.value is None:
         read = f"[json.loads(line) for line in {text}.split('\\n') if line]"
     return f"{read}, {_path(source.path.parent)}"
 
 
-def _names_picture(value: object) -> bool:
-    if isinstance(value, dict | list):
-        return any(
-            map(_names_picture, value.values() if isinstance(value, dict) else value)
-        )
-    return isinstance(value, str) and value.lower().endswith(_PICTURE_NAMES)
-
-
-_PICTURE_NAMES = (".png", ".jpg", ".jpeg", ".webp")
-# The lines that open a file, in parts: all print the first and the last.
+# The lines that open a file: those of events and of steps print `_BLOCKS` as well.
 _LISTS = """
-import base64, gzip, json
+import base64, json
 from itertools import groupby
 from pathlib import Path
 import rounddiag as rd
@@ -340,20 +326,20 @@ def lists(value, path):  # those at a path; * is each item of a list
     inner = [value.get(path[0])] if isinstance(value, dict) else value
     return [place for item in inner or [] for place in lists(item, path[1:])]
 
-"""
-_PICTURES = f"""\
-files = {{file.name: file for file in folder.rglob('*.*')}} if folder else {{}}
+kinds = {'.png', '.jpg', '.jpeg', '.webp'}
+files = folder.rglob('*.*') if folder else []
+files = {file.name: file for file in files if file.suffix.lower() in kinds}
 
 def with_pictures(value):  # in place of the names of their files
     if isinstance(value, dict):
-        return {{key: with_pictures(item) for key, item in value.items()}}
+        return {key: with_pictures(item) for key, item in value.items()}
     if isinstance(value, list):
         return [*map(with_pictures, value)]
     name = str(value)[-200:].replace('\\\\', '/').rpartition('/')[2]
-    if not name.lower().endswith({_PICTURE_NAMES}) or name not in files:
+    if name not in files:
         return value
     data = base64.b64encode(files[name].read_bytes()).decode()
-    return f'data:image/png;base64,{{data}}'
+    return f'data:image/png;base64,{data}'
 
 rows = with_pictures(rows)
 """

@@ -131,7 +131,6 @@ def rows_in_memory(pixels: torch.Tensor, start: int, stop: int) -> torch.Tensor:
 
 
 def _grids(grids: StoredArray, limit: int) -> list[tuple[int, int, int]] | None:
-    """Return frames, height and width of each picture, in patches."""
     match grids.shape:
         case (num, 3) if num <= limit:
             sizes = grids.read()

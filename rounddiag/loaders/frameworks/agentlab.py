@@ -99,7 +99,6 @@ def _step(folder: Path, number: int) -> dict[str, Any]:
 
 
 def _fields(value: object) -> dict[str, Any]:
-    """Return the fields of a dictionary, or of an object of a pickle."""
     value = value.state if isinstance(value, Node) else value
     return {str(key): scalar_value(item) for key, item in object_in(value).items()}
 

@@ -70,7 +70,6 @@ def _add_step(transcript: Transcript, step: dict[str, Any]) -> None:
 def _add_answer(
     transcript: Transcript, answer: dict[str, Any], columns: dict[str, object]
 ) -> None:
-    """Add the answer as the model wrote it: its thought, and one object of JSON."""
     # Older versions have the thought and the memory in an object of their own.
     others = {**object_in(answer.get("current_state")), **answer}
     others.pop("current_state", None)

@@ -76,7 +76,6 @@ def parsed(value: object) -> object:
 
 
 def _of_sharegpt(record: _Record) -> tuple[str, ...]:
-    """Return the names of what is said in a row without `messages`."""
     is_other = "messages" in record or "conversations" not in record
     return () if is_other else ("conversations", "system")
 
@@ -89,7 +88,6 @@ def _messages(record: _Record) -> list[_Record]:
 
 
 def _messages_of(item: _Record) -> list[_Record]:
-    """Return the message that an object is, or those in its fields."""
     if message := as_message(item):
         return [message]
     inner = [m for v in item.values() if isinstance(v, dict) for m in _messages_of(v)]

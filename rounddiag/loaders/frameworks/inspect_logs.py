@@ -103,7 +103,6 @@ _OF_SAMPLES = (
 
 
 def _calls(document: dict[str, Any]) -> dict[str, dict[str, object]]:
-    """Return the outcome of each call of a model, by the message that it wrote."""
     calls: dict[str, dict[str, object]] = {}
     for event in objects_in(document.get("events")):
         output = object_in(event.get("output"))

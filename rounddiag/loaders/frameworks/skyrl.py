@@ -102,7 +102,6 @@ def read_skyrl(node: Node, source: Source) -> Batch:
 
 
 def _parts(node: Node) -> tuple[dict[str, object], dict[str, object]]:
-    """Return the fields of a TrainingInputBatch and its metadata."""
     match node:
         case Node(args=(_, {"batch_dict": dict(stored), **facts})):
             metadata = object_in(facts.get("metadata"))

@@ -207,7 +207,6 @@ def _files(folder: Path, name: str = "*") -> list[Path]:
 
 
 def _ship_steps(paths: Iterable[Path], unread: Transcript) -> dict[str, int]:
-    """Return the step that a trace was sent to, where the orchestrator says so."""
     steps = {}
     for path in paths:
         for record in JsonLines(Source.of_file(path)):
@@ -233,7 +232,6 @@ def _episodes(folder: Path, source: Source) -> Iterator[JsonLines]:
 
 
 def _branches(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the nodes from the root to each leaf, in the order of the leaves."""
     size = len(nodes)
     parents = [_parent(node, size) for node in nodes]
     inner = {*parents}

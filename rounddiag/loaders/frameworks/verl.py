@@ -82,7 +82,6 @@ def read_data_proto(node: Node, source: Source) -> Batch:
 
 
 def _check_local(fields: Mapping[str, Value], source: Source) -> None:
-    """Raise a LoadError if ROLL's tensors were in other processes when it was saved."""
     if not fields:
         raise source.error(
             expected="ROLL's tensors",
@@ -219,7 +218,6 @@ def _key_columns(keys: list[str]) -> dict[str, list[object]]:
 
 
 def _by_session(batch: Batch) -> Batch:
-    """Join the outputs of a session, if any has more than one."""
     if batch.group_ids is None or "session" not in batch.sample_columns:
         return batch
     sessions = zip(batch.group_ids, batch.sample_columns["session"], strict=True)

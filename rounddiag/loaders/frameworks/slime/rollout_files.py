@@ -102,7 +102,6 @@ def sibling_file(file: Path, folder: str, rollout_id: object) -> Path | None:
 def _read_rollouts(
     source: Source, rollout_id: object
 ) -> tuple[Sequence[Mapping[str, Any]], frozenset[str]]:
-    """Return the rollouts of a file, and the names of what stands beside them."""
     root = read_torch(source.whole())
     if not isinstance(root, dict) or not {"rollout_id", "samples"} <= root.keys():
         raise _mismatch(source, "something else")
@@ -315,7 +314,6 @@ def _versions_of_tokens(batch: Batch, rows: Sequence[list[dict[str, Any]]]) -> T
 
 
 def _versions(rows: Sequence[list[str]]) -> dict[str, list[Any]]:
-    """Return the lowest and highest weight version, and all if they differ."""
     if not any(rows):
         return {}
     ends = {
@@ -328,7 +326,6 @@ def _versions(rows: Sequence[list[str]]) -> dict[str, list[Any]]:
 
 
 def _sorted_versions(calls: list[str]) -> list[str]:
-    """Return the weight versions that wrote a sample, the lowest first."""
     return sorted({*calls}, key=lambda version: (len(version), version))
 
 

@@ -103,7 +103,6 @@ def read_dashboard(table: Table, source: Source) -> Batch:
 
 
 def _read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
-    """Open the train file of a rollout file, which alone is not a batch."""
     path = sibling_file(source.path, "train_data", root["rollout_id"])
     if path is not None:
         train_file = Source.of_file(path)
