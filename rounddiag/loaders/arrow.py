@@ -89,7 +89,6 @@ def _storage_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _storage_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values without their extension types and dictionaries."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         chunks = [chunk.storage for chunk in column.chunks]
@@ -183,7 +182,6 @@ def table_from_arrow(table: pa.Table, source: Source) -> Table:
 def _classify(
     schema: pa.Schema, read: Callable[[str], pa.ChunkedArray], source: Source
 ) -> Table:
-    """Return columns as a table: lists of numbers are fields, others are columns."""
     with _load_errors(source):
         has_rows = {field.name: _is_row_column(field.type) for field in schema}
     require_unique_names(schema.names, source)
@@ -205,7 +203,6 @@ def _parquet_columns(source: Source, names: list[str]) -> pa.Table:
 
 @contextmanager
 def _load_errors(source: Source, key: str | None = None) -> Iterator[None]:
-    """Turn every error into a LoadError that names the file."""
     try:
         yield
     except LoadError as error:

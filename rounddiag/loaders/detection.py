@@ -82,7 +82,7 @@ def describe_content(root: object) -> str:
 def _describe_json(lines: JsonLines) -> str:
     names = format_names(lines.first)
     if isinstance(lines.value, dict):
-        return f"one JSON object of {names}"
+        return f"one JSON object of {names}" if lines.value else "an empty object"
     if lines.first or not isinstance(lines.value, list):
         return f"JSON objects of {names}"
     if not lines.value:

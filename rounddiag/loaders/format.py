@@ -30,7 +30,7 @@ class Format:
         file was made from the writer's source code.
     in_parts: whether one step may be split over several files.
     trajectories: reads the content as `Transcript` objects, also for `attach`.
-    reason: what a file of it lacks, if it cannot be opened.
+    reason: what a file of it lacks, if it cannot be opened; `advice` follows it.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Format:
     in_parts: bool = False
     trajectories: Callable[[Any, Source], Iterable[Transcript]] | None = None
     reason: str = ""
+    advice: str = ""
 
     def fits(self, names: Collection[str]) -> bool:
         """Return whether the names of some content have all keys."""
@@ -70,6 +71,5 @@ class Format:
         raise source.error(
             expected="a saved batch",
             found=f"{self.name}: {self.reason}",
-            advice=f"Add the lines to the trainer that `rounddiag recipe"
-            f" {self.framework.lower()}` prints.",
+            advice=self.advice,
         )

@@ -247,7 +247,6 @@ def with_round_rewards(batch: Batch, scores: Tensor) -> Batch:
 
 
 def _with_round_column(batch: Batch, name: str, values: Array) -> Batch:
-    """Return the batch with one more column of rounds, and a row for every round."""
     own = np.stack([batch.rounds.sample.numpy(), batch.rounds.round.numpy()], axis=1)
     columns = dict(batch.round_columns)
     stored = np.empty((0, 2), dtype=np.int64)

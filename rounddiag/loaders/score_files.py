@@ -27,7 +27,6 @@ def _whole_number_column(table: Table, name: str, size: int | None = None) -> Ar
 
 
 def _flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
-    """Return rows end to end, and their sizes; ids as whole numbers."""
     try:
         rows = as_ragged(table.fields[name])
     except (*_CONVERSION_ERRORS, KeyError) as error:

@@ -181,8 +181,6 @@ class SpanReader(io.BufferedReader):
 
 
 class _Window(io.RawIOBase):
-    """A span as an unbuffered file."""
-
     def __init__(self, span: Span) -> None:
         self._span, self._stream, self._at = span, span.source.open(), 0
         self._stream.seek(span.start)

@@ -87,7 +87,6 @@ class StoredArray:
 
     @property
     def _size(self) -> int:
-        """Elements of the storage from the first to the last one used."""
         if not self.num_elements:
             return 0
         steps = zip(self.shape, self.stride, strict=True)
@@ -376,7 +375,7 @@ def integers(values: Sequence[object]) -> tuple[int, ...]:
 
 
 Value: TypeAlias = object  # a StoredArray, a StoredJagged, a list, or one plain value
-_UNREAD: dict[str, object] = {}  # a TensorDict in another: left out, and named
+UNREAD: dict[str, object] = {}  # a TensorDict in another: left out, and named
 _CONSOLIDATED = "tensordict._reductions._rebuild_tensordict_files_consolidated"
 
 
@@ -395,7 +394,7 @@ def _from_call(entries: dict[object, object]) -> dict[str, Value]:
     for key, value in entries.items():
         field = _rows(value) or find_array(value) or _datum(value)
         if isinstance(key, str):
-            fields[key] = _UNREAD if field is None else field
+            fields[key] = UNREAD if field is None else field
     return fields
 
 
@@ -451,7 +450,7 @@ def _beside_leaves(parts: Mapping[Any, Any]) -> dict[str, Value]:
                     v[0] for v in rows.values() if isinstance(v, tuple)
                 ]
             case {"cls": str()}:
-                fields[str(name)] = _UNREAD
+                fields[str(name)] = UNREAD
     return fields
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rounddiag.batch import Batch
+from rounddiag.batch.content import is_empty
 from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.batch.picture_places import with_pictures
 from rounddiag.columns.sources import (
@@ -305,7 +306,6 @@ def _num_dims(value: Any) -> int:  # noqa: ANN401 anything
 
 
 def _size(value: Any) -> tuple[int, int] | None:  # noqa: ANN401 anything
-    """Return how many rows and values there are, without reading them."""
     if isinstance(value, list | tuple):
         return len(value), sum(map(_num_values, value))
     if not isinstance(value, _ARRAYS) or getattr(value, "is_nested", False):
@@ -434,8 +434,9 @@ def with_picture_column(
     A path is never opened, since a file must not make us read other files. Pictures
     that are only a path are left out and counted in `meta["screenshots"]`.
     """
+    unread = {*left_out_of(batch)}
     try:
-        values = [_picture_values(row) for row in rows]
+        values = [_picture_values(row, name, unread) for row in rows]
     except ValueError as error:  # structs of Arrow whose names are no text
         raise damage_error(found=f"{error!s:.80}") from error
     if len(values) != len(batch):
@@ -453,7 +454,8 @@ def with_picture_column(
     num_unread = sum(row.count(None) for row in read)
     fact = f"{num_unread} of `{name}` are not pictures in the file: paths are not"
     facts = [*batch.meta.get("screenshots", []), *[f"{fact} opened"] * (num_unread > 0)]
-    return batch.with_meta({**batch.meta, **({"screenshots": facts} if facts else {})})
+    notes = {**left_out_entry(unread), **({"screenshots": facts} if facts else {})}
+    return batch.with_meta({**batch.meta, **notes})
 
 
 def _is_plain(rows: Any) -> bool:  # noqa: ANN401 a column
@@ -462,9 +464,22 @@ def _is_plain(rows: Any) -> bool:  # noqa: ANN401 a column
     return bool(select_plain_columns({"": rows}, len(rows)))
 
 
-def _picture_values(row: Any) -> Sequence[object]:  # noqa: ANN401 of Arrow or Python
+def _picture_values(
+    row: Any,  # noqa: ANN401 of Arrow or Python
+    name: str,
+    unread: set[str],
+) -> Sequence[object]:
+    """Return the pictures of a row; other fields of its objects join `unread`."""
     row = row.as_py() if hasattr(row, "as_py") else row
+    others: Mapping[Any, object] = {}
     if isinstance(row, Mapping) and {"image", "images"} & row.keys():
-        row = row.get("image", row.get("images"))  # verl's `multi_modal_data`
+        others = dict(row)  # verl's `multi_modal_data`
+        row = others.pop("image" if "image" in others else "images")
     values = row if isinstance(row, list | tuple) else [row]
+    for record in (others, *(value for value in values if isinstance(value, Mapping))):
+        fields = ((key, v) for key, v in record.items() if key not in _OF_PICTURES)
+        unread.update(f"{name}.{key}" for key, value in fields if not is_empty(value))
     return [value for value in values if value is not None]
+
+
+_OF_PICTURES = {"bytes", "path"}

@@ -134,7 +134,6 @@ def data_start(stream: SpanReader, entry: zipfile.ZipInfo) -> int:
 
 
 def _read_legacy(span: Span, stream: SpanReader) -> object:
-    """Read five pickles, then the length and the bytes of each storage."""
     storages: dict[str, Storage] = {}
 
     def storage(key: object) -> Storage:

@@ -26,7 +26,6 @@ _ACTION = "action"
 
 
 def _shots(transcript: Transcript, num_rounds: int) -> list[Screenshot]:
-    """Return the pictures with their rounds, if a turn of the model is a round."""
     fits, index = len(transcript.rounds) == num_rounds, 0
     shots = []
     for turn in transcript.turns:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, permutations
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from rounddiag.loaders.fields import REQUIRED, columns_example, our_name
 from rounddiag.loaders.frameworks.conversations import as_message
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.packed import packing
-from rounddiag.loaders.signatures import UnknownContent, read_kind, unknown_error
+from rounddiag.loaders.signatures import UnknownContent, unknown_error
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, as_table
 from rounddiag.text.json_text import MAX_DEPTH, object_in
@@ -89,6 +89,16 @@ class ListPath:
         return (keys, of_model) if 0 < len(of_model) < len(kinds) else None
 
     @property
+    def are_steps(self) -> bool:
+        """Whether a field counts the items, and the model wrote some."""
+        steps = [1] * (len(self.items) - 1)
+        for name in self.items[0] if steps else ():
+            numbers = [item.get(name) for item in self.items]
+            if {*map(type, numbers)} == {int} and np.diff(numbers).tolist() == steps:
+                return len(self.fields) > 0
+        return False
+
+    @property
     def fields(self) -> list[str]:
         """The fields of a step that a model wrote, by their names."""
         steps = dict(pair for item in self.items for pair in item.items())
@@ -127,8 +137,9 @@ def find_lists(rows: Sequence[object]) -> list[ListPath]:
                 silent.setdefault(outer, ListPath(path=outer)).items.append(value)
     # Of events, some may have a message, or look like one.
     chats = {p: v for p, v in chats.items() if p not in silent or not silent[p].kinds}
-    places = [p for p in {**others, **chats}.values() if p.path or p.is_chat or p.kinds]
-    return sorted(places, key=lambda place: place.order)
+    places = {**others, **chats}.values()
+    named = [p for p in places if p.path or p.is_chat or p.kinds or p.are_steps]
+    return sorted(named, key=lambda place: place.order)
 
 
 def _objects(root: object) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
@@ -186,10 +197,10 @@ def _has_tokens(lines: JsonLines) -> bool:
     """Return whether a record has ids, and a mask or log-probs of the same length."""
     for record in islice(lines, _MAX_RECORDS):
         rows = [row for row in map(_first_row, record.values()) if row is not None]
-        ids = [row for row in rows if row.dtype.kind == "i" and (row >= 0).all()]
-        scores = [row for row in rows if _is_score(row)]
-        if any(len(a) == len(b) and a is not b for a in ids for b in scores):
-            return True
+        for ids, scores in permutations(rows, 2):
+            is_score = not (scores > 0).any() or np.isin(scores, (0, 1)).all()
+            if len(ids) == len(scores) and ids.dtype.kind == "i" and is_score:
+                return bool((ids >= 0).all())
     return False
 
 
@@ -200,12 +211,6 @@ def _first_row(value: Any) -> np.ndarray[Any, Any] | None:  # noqa: ANN401 any J
             value = np.array(value)
     is_row = isinstance(value, np.ndarray) and value.ndim == 1 and len(value) > 0
     return value if is_row else None
-
-
-def _is_score(row: np.ndarray[Any, Any]) -> bool:
-    if row.dtype.kind == "f":
-        return not (row > 0).any()
-    return row.dtype.kind in "bi" and not ((row != 0) & (row != 1)).any()
 
 
 def _rows_error(
@@ -228,8 +233,6 @@ def _rows_error(
         if not wrote:
             return unknown_error(source, content, "", _ROWS)
     code, items, path = _LISTS.replace("READ", read), "place", place.path
-    if any(map(_names_picture, place.items)):
-        code += _PICTURES
     more = f" These lines open `{place}`"
     if len(place.inner) > 1 and () not in place.inner:  # an item has a conversation
         items, path = "[place]", (*path, _EACH)
@@ -297,32 +300,20 @@ def _find_log_probs(rows: Sequence[object]) -> str:
 
 def _code_for_rows(source: Source, lines: JsonLines) -> str:
     """Return what reads the rows; `data` is what is in memory, or a pickle."""
-    name, pack = _path(source.path), packing(source)
-    is_text = source.data is None and read_kind(source) in {"json", "packed"}
+    name = _path(source.path)
     is_object = isinstance(lines.value, dict)
-    if not is_text or pack == "zstd" or lines.original is not None:
+    if lines.original is not None or source.data is not None or packing(source):
         return f"{'[data]' if is_object else 'data'}, None  # what the file holds"
     text = f"{name}.read_text()"
-    if pack:
-        text = f"gzip.decompress({name}.read_bytes()).decode()"
     read = f"[json.loads({text})]" if is_object else f"json.loads({text})"
     if lines.value is None:
         read = f"[json.loads(line) for line in {text}.split('\\n') if line]"
     return f"{read}, {_path(source.path.parent)}"
 
 
-def _names_picture(value: object) -> bool:
-    if isinstance(value, dict | list):
-        return any(
-            map(_names_picture, value.values() if isinstance(value, dict) else value)
-        )
-    return isinstance(value, str) and value.lower().endswith(_PICTURE_NAMES)
-
-
-_PICTURE_NAMES = (".png", ".jpg", ".jpeg", ".webp")
-# The lines that open a file, in parts: all print the first and the last.
+# The lines that open a file: those of events and of steps print `_BLOCKS` as well.
 _LISTS = """
-import base64, gzip, json
+import base64, json
 from itertools import groupby
 from pathlib import Path
 import rounddiag as rd
@@ -335,20 +326,20 @@ def lists(value, path):  # those at a path; * is each item of a list
     inner = [value.get(path[0])] if isinstance(value, dict) else value
     return [place for item in inner or [] for place in lists(item, path[1:])]
 
-"""
-_PICTURES = f"""\
-files = {{file.name: file for file in folder.rglob('*.*')}} if folder else {{}}
+kinds = {'.png', '.jpg', '.jpeg', '.webp'}
+files = folder.rglob('*.*') if folder else []
+files = {file.name: file for file in files if file.suffix.lower() in kinds}
 
 def with_pictures(value):  # in place of the names of their files
     if isinstance(value, dict):
-        return {{key: with_pictures(item) for key, item in value.items()}}
+        return {key: with_pictures(item) for key, item in value.items()}
     if isinstance(value, list):
         return [*map(with_pictures, value)]
     name = str(value)[-200:].replace('\\\\', '/').rpartition('/')[2]
-    if not name.lower().endswith({_PICTURE_NAMES}) or name not in files:
+    if name not in files:
         return value
     data = base64.b64encode(files[name].read_bytes()).decode()
-    return f'data:image/png;base64,{{data}}'
+    return f'data:image/png;base64,{data}'
 
 rows = with_pictures(rows)
 """

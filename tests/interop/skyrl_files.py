@@ -143,22 +143,11 @@ def newest(batches: Any, tensors: Any) -> dict[str, Any]:
     return found
 
 
-def older(batches: Any, tensors: Any) -> dict[str, Any]:
-    """Return what 0.1.0 writes: responses padded on the right; here rows are steps."""
-    tensors_by_name = fields(tensors, PROMPTS)
-    tensors_by_name["is_last_step"] = torch.tensor([False, True, True])
-    batch = batches.TrainingInputBatch(tensors_by_name)
-    ids = ["task-0_0", "task-0_0", "task-1_0"]
-    batch.metadata = {"response_length": 7, "trajectory_ids": ids, "pad_size": 0}
-    return {"older": batch}
-
-
 def main() -> None:
     """Write one file a kind."""
     skyrl, folder = map(Path, sys.argv[1:])
     batches, tensors, version = written_by(skyrl)
-    made = (older if version == "0.1.0" else newest)(batches, tensors)
-    for kind, batch in made.items():
+    for kind, batch in newest(batches, tensors).items():
         name = f"skyrl-{version}_{kind}_global_step_7_training_input.pkl"
         batch.save(folder / name)
         print(name)

@@ -9,7 +9,6 @@ import base64
 import json
 import os
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from PIL import Image
 
 import rounddiag as rd
 from rounddiag.batch.content import MARKS
-from rounddiag.errors import BatchError
+from rounddiag.errors import RounddiagError
+from tests.loaders.read_trees import PICKLES, TABLES, load_with, places_in
 
 DATA = Path(__file__).parents[1] / "data"
 PNG = base64.b64decode(
@@ -643,25 +643,6 @@ def write_trial(folder: Path) -> tuple[Path, list[Any]]:
     return path, [ATIF, TRIAL]
 
 
-def copied(name: str) -> tuple[Path, list[Any]]:
-    path = DATA / name
-    lines = path.read_text().splitlines()
-    is_rows = path.suffix == ".jsonl"
-    return path, [*map(json.loads, lines)] if is_rows else [json.loads("".join(lines))]
-
-
-FILES = (
-    "harbor-0.26.0/menu__1.7/agent/trajectory.json",
-    "harbor-0.26.0/menu__1.8/agent/trajectory.json",
-    "nemo-gym-0.4.0/example_rollouts.jsonl",
-    "verifiers-0.1.14/results.jsonl",
-    "verifiers-0.4.0/traces.jsonl",
-    "mini-swe-agent-2.4.6/chat.traj.json",
-    "mini-swe-agent-2.4.6/responses.traj.json",
-    "browser-use-0.13.14/AgentHistory.json",
-    "openpipe-art-0.5.18/trajectories/train/0006.jsonl",
-    "verl-0.9.1_rollouts/10.jsonl",
-)
 # What a batch holds as tokens, and what says how a file is laid out.
 TOKENS = {
     *("prompt_token_ids", "completion_token_ids", "logprobs", "token_ids", "mask"),
@@ -723,19 +704,15 @@ def is_picture(value: Any) -> bool:
     return isinstance(value, str) and (value.startswith(marks) or value[-4:] == ".png")
 
 
-@pytest.mark.parametrize(
-    "name", [*ROWS, "a trial", "OSWorld", *FILES], ids=lambda name: name.split("/")[0]
-)
+@pytest.mark.parametrize("name", [*ROWS, "a trial", "OSWorld"])
 def test_every_leaf_is_accounted_for(name: str, tmp_path: Path) -> None:
     if name in ROWS:
         path, documents = write_rows(tmp_path, ROWS[name])
     elif name == "OSWorld":
         path, documents = write_rows(tmp_path, OSWORLD)
         path = path.rename(tmp_path / "traj.jsonl")
-    elif name == "a trial":
-        path, documents = write_trial(tmp_path)
     else:
-        path, documents = copied(name)
+        path, documents = write_trial(tmp_path)
     batch = rd.load(path)
     shown, numbers = shown_in(batch), numbers_in(batch)
     left_out = [str(entry) for entry in batch.meta.get("left_out", [])]
@@ -846,24 +823,6 @@ LAYOUTS: dict[str, list[dict[str, Any]]] = {
     "rows of tokens": [TOKEN_ROW, TOKEN_ROW],
 }
 OURS = ("row", "num_rows", "content", "status", "id", "reward", "is_rewritten")
-# A message, block or call has one of these; plain marks of it say how it is read.
-OF_MESSAGES = {
-    *("type", "role", "content", "function", "tool_call_id", "toolUseId", "call_id"),
-    *("function_name", "toolName", "toolCallId", "args"),
-}
-
-
-def objects(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield where the objects of a value are."""
-    if isinstance(value, dict):
-        yield path
-    if isinstance(value, dict | list):
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for name, part in pairs:
-            yield from objects(part, (*path, name))
-
-
-PLACES = [(name, path) for name, rows in LAYOUTS.items() for path in objects(rows)]
 
 
 def is_somewhere(batch: rd.Batch, path: tuple[Any, ...], name: str, kind: str) -> bool:
@@ -879,57 +838,66 @@ def is_somewhere(batch: rd.Batch, path: tuple[Any, ...], name: str, kind: str) -
     if kind == "picture" and any(shot.size == SIZE for shot in shots):
         return True
     lists = [np.asarray(column).tolist() for column in columns.values()]
-    shown = shown_in(batch) + json.dumps(lists, default=lambda v: v.tolist())
+    facts = {key: fact for key, fact in batch.meta.items() if key != "left_out"}
+    shown = shown_in(batch) + json.dumps([lists, facts], default=repr)
     if name not in OURS:
         return name in shown or any(name in column for column in columns)
     sign = {"decimal": str(NUMBER), "float": str(NUMBER / 4)}.get(kind, str(NUMBER))
     return WORD in shown or sign in shown
 
 
+FILES = [
+    path
+    for path in sorted(DATA.rglob("*"))
+    if path.suffix in {".json", ".jsonl", ".eval", ".db", ".zst", *TABLES, *PICKLES}
+    and path.name not in {"dataset_info.json", "state.json", "result.json"}
+    and not path.match("orch/*")
+    and not path.match("miles/rollout_data/*")
+    # of which the objects are those of a layout: our own, and a consolidated TensorDict
+    and not path.name.startswith(("rounddiag-", "tensordict-"))
+]
+CASES: dict[str, Path | list[dict[str, Any]]] = {
+    **LAYOUTS,
+    **{str(path.relative_to(DATA)): path for path in FILES},
+}
+JSON_KINDS = ("text", "whole number", "float", "NaN", "list", "array", "object")
+
+
 @settings(
     max_examples=int(os.environ.get("ROUNDDIAG_MORE", 6 * settings().max_examples))
 )
-@given(
-    st.sampled_from(PLACES),
-    st.sampled_from([*OURS, "added7"]),
-    st.sampled_from([*ADDED]),
-    st.integers(0, 19).map(lambda number: number == 7),
-)
+@given(data=st.data(), case=st.sampled_from([*CASES]), seven=st.integers(0, 19))
 def test_a_value_that_is_added_anywhere_is_somewhere(
     tmp_path_factory: pytest.TempPathFactory,
-    place: tuple[str, tuple[Any, ...]],
-    name: str,
-    kind: str,
-    is_reported: bool,
+    data: st.DataObject,
+    case: str,
+    seven: int,
 ) -> None:
-    layout, path = place
-    tree = deepcopy(LAYOUTS[layout])
-    at: Any = tree
-    for part in path:
-        at = at[part]
-    is_mark = name in MARKS and isinstance(
-        ADDED[kind](), str | int | np.integer | Decimal
-    )
-    hides = kind in {"flag", "NaN"} and name in OURS  # no value that can be found
-    if name in at or hides or (is_mark and OF_MESSAGES & at.keys()):
+    source = CASES[case]
+    is_json = isinstance(source, Path) and source.suffix not in PICKLES
+    place = data.draw(st.sampled_from(places_in(source)), "place")
+    name = data.draw(st.sampled_from([*OURS, "added7"]), "name")
+    kind = data.draw(st.sampled_from(JSON_KINDS if is_json else [*ADDED]), "kind")
+    folder = tmp_path_factory.getbasetemp()
+    if kind in {"flag", "NaN"} and name in OURS:  # no value that can be found
         return
-    at[name] = ADDED[kind]()
     try:
-        batch = rd.Batch.from_steps(tree) if layout in FROM_STEPS else rd.load(tree)
-    except BatchError:  # a reward that is no number is refused
-        if name == "reward":
+        batch = load_with(source, place, name, ADDED[kind](), folder)
+    except RounddiagError as error:
+        if name == "reward" or name in str(error):  # such as no number
             return
         raise
-    if kind == "nothing":
+    if batch is None or kind == "nothing":
         return
-    where = path, name, kind
+    where = place[1], name, kind
     assert is_somewhere(batch, *where)
-    row = path[0] if layout == "rows of tokens" else 0
-    assert is_somewhere(batch[[row]], *where)
-    file = tmp_path_factory.getbasetemp() / "added.parquet"
+    if not isinstance(source, Path):
+        row = place[1][0] if case == "rows of tokens" else 0
+        assert is_somewhere(batch[[row]], *where)
+        if seven == 7:
+            rd.report(batch, folder / "added.html")
+    file = folder / "added.parquet"
     rd.save(batch, file)
     assert is_somewhere(rd.load(file), *where)
-    if is_reported:
-        rd.report(batch, file.with_suffix(".html"))
     rd.save(batch, file, redact=True)
     assert WORD.encode() not in file.read_bytes()

@@ -48,14 +48,6 @@ def test_a_consolidated_tensordict_has_what_is_beside_its_leaves() -> None:
     assert "left_out" not in batch.meta
 
 
-def test_arrow_files_of_polars() -> None:
-    batch = rd.load(DATA / "polars-2.1.0_steps.arrow")
-    assert batch.require_ids().tolist() == [5, 6, 7, 8]
-    assert batch.group_ids == ("g", "h")
-    assert batch.sample_columns["env"].tolist() == ["a", "b"]
-    assert rd.load(DATA / "polars-2.1.0_messages.arrow").num_rounds == 2
-
-
 def test_views_of_texts_are_texts_and_those_of_bytes_are_pictures(
     tmp_path: Path,
 ) -> None:

@@ -27,7 +27,6 @@ PNG = base64.b64decode(
 )
 THOUGHT = "<think>\nThe menu is at the top.\n</think>"
 CLICK = '<tool_call>\n{"name": "click", "arguments": {"x": 1}}\n</tool_call>'
-LIST = CLICK.replace("click", "bash").replace('"x": 1', '"command": "echo a.txt"')
 
 
 def said(batch: rd.Batch, sample: int = 0) -> list[tuple[str, str]]:
@@ -122,48 +121,6 @@ def test_a_job_of_harbor(sample: int, version: str) -> None:
     assert batch.round_columns["prompt_tokens"][first].tolist() == [4, 7, 2]
 
 
-def test_rollouts_of_nemo_gym() -> None:
-    batch = rd.load(DATA / "nemo-gym-0.4.0")
-    assert said(batch) == [
-        ("user", "Open the menu."),
-        ("assistant", f"{THOUGHT}\n{CLICK}"),
-        ("tool", "ok"),
-        ("assistant", "Done."),
-    ]
-    assert batch.require_ids().tolist() == [10, 11, 5, 12]
-    assert batch.log_probs("rollout").tolist() == [-0.5, -0.25, 0, -0.125]
-    assert [shot.size for shot in batch.images[0]] == [(2, 2)]
-    assert batch.group_ids == ("4",)
-    assert batch.sample_columns["hit"].tolist() == [True]
-
-
-def test_results_of_verifiers() -> None:
-    batch = rd.load(DATA / "verifiers-0.1.14" / "results.jsonl")
-    assert said(batch)[:3] == [
-        ("user", "Open the menu."),
-        ("assistant", "click"),
-        ("user", "ok"),
-    ]
-    assert said(batch)[4] == ("user", "The menu is open.")
-    assert batch.group_ids == ("7",)
-    assert batch.sample_columns["opened"].tolist() == [1.0]
-    assert batch.sample_columns["stop_condition"].tolist() == ["done"]
-
-
-def test_decoded_samples_of_verl() -> None:
-    batch = rd.load(DATA / "verl-0.9.1_rollouts" / "10.jsonl")
-    assert batch.step == 10
-    assert said(batch)[1:] == [
-        ("assistant", "click"),
-        ("user", "<tool_response>ok</tool_response>"),
-        ("assistant", "Done."),
-    ]
-    assert said(batch, 1)[1:] == [("assistant", "No.")]
-    assert batch.rewards.tolist() == [1.0, 0.0]
-    assert batch.group_ids[0] == batch.group_ids[1]
-    assert batch.meta["mask_source"] == "lines of roles in the decoded text"
-
-
 def test_a_folder_of_decoded_samples_of_verl(tmp_path: Path) -> None:
     text = (DATA / "verl-0.9.1_rollouts" / "10.jsonl").read_text()
     for step in (8, 9, 10):
@@ -187,51 +144,6 @@ def test_numbered_tables_are_not_joined(tmp_path: Path) -> None:
     assert len(rd.load(tmp_path / "1.jsonl")) == 2
     with pytest.raises(LoadError, match=r"one step; found 2 batches: 1.jsonl, 2.jsonl"):
         rd.load(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["chat", "responses"])
-def test_trajectories_of_mini_swe_agent(name: str) -> None:
-    batch = rd.load(DATA / "mini-swe-agent-2.4.6" / f"{name}.traj.json")
-    assert batch.sample_ids == (name,)
-    assert said(batch)[:4] == [
-        ("system", "You are an agent."),
-        ("user", "Task: list the files"),
-        ("assistant", f"I look.\n{LIST}"),
-        ("tool", "<returncode>0</returncode>\n<output>\na.txt\n</output>"),
-    ]
-    assert batch.round_columns["action"].tolist()[0] == "echo a.txt"
-    assert batch.sample_columns["status"].tolist() == ["Submitted"]
-
-
-def test_a_log_of_inspect() -> None:
-    batch = rd.load(DATA / "inspect-ai-0.3.285" / "gui.eval")
-    assert batch.sample_ids == ("menu_epoch_1", "file_epoch_1")
-    assert said(batch) == [
-        ("user", "Open the menu."),
-        ("assistant", f"tool call for tool click\n{CLICK}"),
-        ("tool", "clicked 1"),
-        ("assistant", "Done."),
-    ]
-    assert [shot.size for shot in batch.images[0]] == [(2, 2)]
-    assert batch.rewards.tolist() == [1.0, 0.0]
-    assert batch.sample_columns["score.includes"].tolist() == ["C", "I"]
-
-
-def test_an_episode_of_agentlab() -> None:
-    batch = rd.load(DATA / "browsergym-experiments-0.14.3")
-    assert batch.sample_ids == ("menu",)
-    assert said(batch) == [
-        ("user", "Open the menu."),
-        ("assistant", "<think>\nthought 0\n</think>\nclick('12')"),
-        ("user", ""),
-        ("assistant", "<think>\nthought 1\n</think>\nsend_msg_to_user('Done.')"),
-        ("user", "no element"),
-    ]
-    assert [shot.round for shot in batch.images[0]] == [0, 1, None]
-    assert batch.round_columns["reward"].tolist() == [0.0, 1.0]
-    assert batch.round_columns["action"].tolist()[0] == "click('12')"
-    assert batch.rewards.tolist() == [1.0]
-    assert batch.sample_columns["terminated"].tolist() == [True]
 
 
 @pytest.mark.parametrize(

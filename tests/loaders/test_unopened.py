@@ -157,6 +157,11 @@ STEPS = [
         (1, 3, 0, 0),
     ),
     (
+        [{"step": n, "image": url(), "action": {"x": n}} for n in (3, 4, 5)],
+        ("3 steps of step, image, action in `the rows`", "`action`"),
+        (1, 3, 3, 0),
+    ),
+    (
         [{"actions": [OPERATION] * 2}],
         ("2 steps of uid, html, operation in `actions`", "`operation`"),
         (1, 2, 0, 0),
@@ -198,6 +203,16 @@ def test_steps_and_events_are_named_and_the_lines_open_them(
     assert not {"messages.toolCalls", "content.toolCalls"} & {
         *batch.meta.get("left_out", [])
     }
+
+
+def test_rows_that_no_field_counts_are_no_steps() -> None:
+    rows = [{"action": "a", "size": 3, "note": None}, {"action": "b", "size": 5}]
+    assert code_in(refused(rows)) == code_in(refused([rows[0]])) == ""
+
+
+def test_an_empty_dictionary_is_said_to_be_empty(tmp_path: Path) -> None:
+    torch.save({}, tmp_path / "a.pt")
+    assert "found an empty object. " in refused(tmp_path / "a.pt")
 
 
 def test_lines_of_events_are_one_trajectory(tmp_path: Path) -> None:

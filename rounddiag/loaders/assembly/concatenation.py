@@ -42,7 +42,6 @@ def _without_copies(parts: Sequence[Batch]) -> list[Batch]:
 
 
 def _digest(part: Batch, sample: int) -> bytes:
-    """Return a hash of all tokens and log-probs of a sample."""
     start = int(part.offsets[sample])
     stop = start + int(part.lengths[sample])
     tokens = {**part.per_token, **part.scores}
@@ -98,7 +97,6 @@ def _rewards(parts: Sequence[Batch]) -> Tensor | None:
 
 
 def _round_columns(parts: Sequence[Batch]) -> dict[str, Array]:
-    """Join the round columns; samples are renumbered."""
     starts = np.cumsum([0, *map(len, parts[:-1])])
     counted = [
         {**part.round_columns, "sample": part.round_columns["sample"] + start}
@@ -278,7 +276,6 @@ def _with_common_round_ids(parts: list[Batch]) -> list[Batch]:
 
 
 def _tokenizer(parts: Sequence[Batch]) -> object | None:
-    """Return the tokenizer, unless parts have different ones."""
     tokenizers = [part.tokenizer for part in parts if part.tokenizer is not None]
     is_same = all(tokenizer == tokenizers[0] for tokenizer in tokenizers)
     return tokenizers[0] if tokenizers and is_same else None

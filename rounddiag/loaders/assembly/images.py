@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from rounddiag.batch import Batch
+from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.batch.picture_places import image_places, with_places
 from rounddiag.batch.sample_sequence import known_sequence
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
@@ -39,6 +40,10 @@ _MAX_SIZES = 4
 # the file for each further one. One has at least 10 kB, but rows of a group share it.
 _BASE_COUNT, _BYTES_EACH = 1_000, 100
 _MIN_VALUES = 4 * 6 * 8 * 8  # of a screenshot: four patches, six values per pixel
+_READ = {
+    f"multi_modal_inputs.{key}"
+    for key in ("pixel_values", "image_grid_thw", "pixel_values_videos")
+}
 _VIDEOS = "its videos are left out"
 _UNKNOWN = "its `pixel_values` and `image_grid_thw` are not those of a Qwen2-VL kind"
 
@@ -71,7 +76,9 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
     images = tuple(
         _place(batch, sample, images, token) for sample, images in enumerate(pictures)
     )
-    note = {"screenshots": _shorten(facts)} if facts else {}
+    unread = {f"multi_modal_inputs.{key}" for row in rows for key in row} - _READ
+    note: dict[str, object] = {"screenshots": _shorten(facts)} if facts else {}
+    note |= left_out_entry({*left_out_of(batch), *unread})
     none = None in known and not any(images)
     return replace(batch, images=None if none else images, meta={**batch.meta, **note})
 
@@ -124,7 +131,6 @@ def rows_in_memory(pixels: torch.Tensor, start: int, stop: int) -> torch.Tensor:
 
 
 def _grids(grids: StoredArray, limit: int) -> list[tuple[int, int, int]] | None:
-    """Return frames, height and width of each picture, in patches."""
     match grids.shape:
         case (num, 3) if num <= limit:
             sizes = grids.read()

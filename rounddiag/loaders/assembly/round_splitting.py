@@ -56,8 +56,6 @@ def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fiel
 
 
 class _NewRounds:
-    """Maps the rounds of a batch to those of a changed one."""
-
     def __init__(self, old: Batch, new: Batch) -> None:
         start = new.rounds.start.cpu().numpy()
         before = old.rounds.start.cpu().numpy()

@@ -102,7 +102,6 @@ def _number(value: Any) -> float:  # noqa: ANN401 of any column
 
 
 def _prompt_groups(samples: Sequence[Transcript]) -> tuple[str, ...] | None:
-    """Return a group for each prompt, if all have a text."""
     prompts = [
         [*takewhile(lambda turn: not turn.is_round, transcript.turns)]
         for transcript in samples
@@ -280,7 +279,6 @@ def _shots(transcript: Transcript, rounds: Sequence[int]) -> list[list[Screensho
 def _round_columns(
     samples: Sequence[Transcript], rounds: Sequence[Sequence[int]]
 ) -> dict[str, Array]:
-    """Return the columns of the rounds, which are these turns of each sample."""
     rows = []
     for sample, places in enumerate(rounds):
         for index, at in enumerate(places):

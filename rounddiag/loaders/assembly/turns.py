@@ -109,8 +109,9 @@ class Transcript:
         shots = (p.picture for p in said.pieces if p.kind == "picture")
         turn.images += self.pictures(*shots)
         own = self.plain(said.others, of="messages")
-        twice = own.keys() & turn.columns.keys() if turn.is_round else own.keys()
-        lost = {name for name in twice if not is_empty(own[name])}
+        both = {**turn.columns, **own}
+        twice = own.keys() & turn.columns.keys() if turn.is_round else both.keys()
+        lost = {name for name in twice if not is_empty(both[name])}
         self.left_out |= {f"messages.{name}" for name in lost}
         turn.columns = {**own, **turn.columns} if turn.is_round else {}
         failed = [piece.text for piece in said.pieces if piece.is_error]

@@ -113,7 +113,7 @@ class TokenRecords:
         return {
             name: values
             for name, values in table.items()
-            if not all(map(is_unknown, values))
+            if not all(v is None or (field_of(name) and is_unknown(v)) for v in values)
         }
 
 

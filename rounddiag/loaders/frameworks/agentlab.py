@@ -57,6 +57,8 @@ def read_episode(lines: JsonLines, source: Source) -> Iterator[Transcript]:
                 **outcome(_fields(after.get("obs")), error="last_action_error"),
                 **plain_values({"reward": after.get("reward")}),
             }
+        else:
+            transcript.leave_out(info, of="agent_info")
         unread = [f"steps.{name}" for name in transcript.plain(step, *_OF_STEPS)]
         unread += [f"steps.obs.{name}" for name in transcript.plain(seen, *_OF_SEEN)]
         transcript.left_out.update(unread)
@@ -97,7 +99,6 @@ def _step(folder: Path, number: int) -> dict[str, Any]:
 
 
 def _fields(value: object) -> dict[str, Any]:
-    """Return the fields of a dictionary, or of an object of a pickle."""
     value = value.state if isinstance(value, Node) else value
     return {str(key): scalar_value(item) for key, item in object_in(value).items()}
 

@@ -55,6 +55,8 @@ def _trajectories(
     histories = [record, *objects_in(parsed(record.get("additional_histories")))]
     for number, history in enumerate(histories):
         transcript = Transcript(file=source.path)
+        if number:
+            transcript.leave_out(history, *_INNER, "tools", of="additional_histories")
         messages = history.get("messages_and_choices", history.get("messages"))
         for message in objects_in(messages):
             _add_message(transcript, message)
@@ -80,7 +82,9 @@ def _trajectories(
 
 def _add_message(transcript: Transcript, message: _Record) -> None:
     """Add a message that the model read, or a choice, which it wrote."""
-    said = {**message, **object_in(message.get("message"))}
+    said = {**message, **(inner := object_in(message.get("message")))}
+    twice = {k for k in inner if k in message and message[k] != inner[k]}
+    transcript.left_out |= {f"messages_and_choices.{name}" for name in twice}
     is_choice = said.pop("message", None) is not None
     if said.pop("trainable", is_choice):
         transcript.add_written([said])

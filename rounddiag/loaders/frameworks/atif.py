@@ -137,7 +137,7 @@ def _add_trial(transcript: Transcript) -> None:
     }
     transcript.leave_out(verified, "rewards", of="verifier_result")
     if isinstance(rewards, dict):
-        named = plain_values(rewards)
+        named = transcript.plain(rewards, of="verifier_result.rewards")
         first = named.pop("reward", None) if "reward" in named else None
         if first is None and len(named) == 1:
             first = named.popitem()[1]

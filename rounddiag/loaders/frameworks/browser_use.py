@@ -70,7 +70,6 @@ def _add_step(transcript: Transcript, step: dict[str, Any]) -> None:
 def _add_answer(
     transcript: Transcript, answer: dict[str, Any], columns: dict[str, object]
 ) -> None:
-    """Add the answer as the model wrote it: its thought, and one object of JSON."""
     # Older versions have the thought and the memory in an object of their own.
     others = {**object_in(answer.get("current_state")), **answer}
     others.pop("current_state", None)
@@ -97,6 +96,8 @@ def _add_result(
     texts = [t for n in _RESULTS[:2] if isinstance(t := result.get(n), str)]
     images = objects_in(result.get("images"))
     shots = [{"image_base64": image.get("data")} for image in images]
+    for image in images:
+        transcript.leave_out(image, "data", of="result.images")
     failed = {"error": result.get("error")}
     content = [*dict.fromkeys(texts), *([] if is_answered else [failed["error"]])]
     transcript.add(

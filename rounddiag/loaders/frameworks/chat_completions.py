@@ -2,7 +2,8 @@
 
 A line is a call. Ids and log-probs are where vLLM writes them: `return_token_ids` puts
 `prompt_token_ids` into the response and `token_ids` into a choice, `logprobs` a list of
-objects (chat completions) or `token_logprobs` (completions).
+objects (chat completions) or `token_logprobs` (completions). In the output of OpenAI's
+batches, the response is a `body`.
 """
 
 from __future__ import annotations
@@ -39,14 +40,20 @@ def read_calls(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
     trajectories: list[list[tuple[_Call, _Call]]] = []
     ends: dict[tuple[bytes, ...], list[tuple[_Call, _Call]]] = {}
     for record in records_in(root):
-        asked, answer = (object_in(record.get(n)) for n in ("request", "response"))
+        asked, answer = ({**object_in(record.get(n))} for n in ("request", "response"))
         given = {**record, **asked}
+        body = object_in(answer.pop("body", None))
+        answer = {**answer, **body}
         answer = _with_choices(answer) or {**record}
         prompt = next((given[name] for name in _PROMPTS if name in given), None)
         messages = messages_in(prompt)
         keys = [*map(said_key, messages)]
-        facts = {} if answer == record else {k: given[k] for k in given.keys() - _READ}
-        for choice in objects_in(answer.get("choices")):
+        choices = objects_in(answer.get("choices"))
+        facts = {k: given[k] for k in given.keys() - _READ}
+        if not choices:  # it failed
+            trajectories.append([(facts, {"prompt": messages})])
+        facts = {} if answer == record else facts
+        for choice in choices:
             said = choice.get("message") or {"content": choice.get("text")}
             said = {**said, "role": GENERATED}
             known = (tuple(keys[:size]) for size in range(len(keys), 0, -1))
@@ -121,7 +128,9 @@ CHAT_COMPLETIONS = Format(
     name="requests and responses",
     framework="any; logs of servers",
     files=("*.jsonl",),
-    keys=(("response.choices", "choices[].message", "choices[].text"),),
+    keys=(
+        ("response.choices", "response.body", "choices[].message", "choices[].text"),
+    ),
     trajectories=read_calls,
 )
 RESPONSES = replace(

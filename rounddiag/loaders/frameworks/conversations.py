@@ -76,7 +76,6 @@ def parsed(value: object) -> object:
 
 
 def _of_sharegpt(record: _Record) -> tuple[str, ...]:
-    """Return the names of what is said in a row without `messages`."""
     is_other = "messages" in record or "conversations" not in record
     return () if is_other else ("conversations", "system")
 
@@ -89,7 +88,6 @@ def _messages(record: _Record) -> list[_Record]:
 
 
 def _messages_of(item: _Record) -> list[_Record]:
-    """Return the message that an object is, or those in its fields."""
     if message := as_message(item):
         return [message]
     inner = [m for v in item.values() if isinstance(v, dict) for m in _messages_of(v)]
@@ -151,6 +149,9 @@ def add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
         prompt = messages_in(step.get("prompt"))
         new, is_rewritten = new_messages(known, prompt)
         transcript.add_prompt(new)
+        fields = {name for message in (*known, *new) for name in message}.union(SAID)
+        again = {name for message in prompt for name in message} - fields
+        transcript.left_out |= {f"trajectory.prompt.{name}" for name in again}
         written = messages_in(step.get("completion"))
         tokens = step.get("tokens")
         columns = {
@@ -273,6 +274,8 @@ def read_mini_swe_agent(lines: JsonLines, source: Source) -> Iterator[Transcript
             turn = transcript.add(said, columns=columns)
             actions = objects_in(extra.get("actions")) if turn.is_round else []
             texts = [str(action.get("command", action)) for action in actions]
+            for action in objects_in(extra.get("actions")):
+                transcript.leave_out(action, "command", of="messages.extra.actions")
             turn.action = "\n".join(texts) or turn.action
         stats = transcript.plain(info.get("model_stats"), of="info.model_stats")
         transcript.columns = {

@@ -82,6 +82,11 @@ def _sample(document: dict[str, Any], source: Source) -> Transcript:
         **outcome(document, seconds="total_time"),
         **_usage(object_in(document.get("model_usage")).values()),
     }
+    usages = [output.get("usage"), *object_in(document.get("model_usage")).values()]
+    for usage in usages:
+        transcript.leave_out(usage, "output_tokens", "total_cost", of="usage")
+    if any(message not in messages for message in objects_in(document.get("input"))):
+        transcript.left_out.add("input")
     for field, inner in (("error", "message"), ("limit", "type")):
         if isinstance(part := document.get(field), dict):
             transcript.columns[field] = str(part.get(inner))
@@ -98,7 +103,6 @@ _OF_SAMPLES = (
 
 
 def _calls(document: dict[str, Any]) -> dict[str, dict[str, object]]:
-    """Return the outcome of each call of a model, by the message that it wrote."""
     calls: dict[str, dict[str, object]] = {}
     for event in objects_in(document.get("events")):
         output = object_in(event.get("output"))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rounddiag.batch import Batch
+from rounddiag.batch.content import is_empty
 from rounddiag.core.versions import TRAINER
 from rounddiag.loaders.fields import SAMPLING
 from rounddiag.loaders.format import Format
@@ -46,10 +47,10 @@ def read_ledger(tables: Mapping[str, _Rows], source: Source) -> Batch:
     }
     steps = {digest: manifest["step"] for digest, manifest in manifests.items()}
     scores: dict[str, Any] = defaultdict(lambda: defaultdict(dict))
-    for row in tables["scores"]:
-        bits = _parse(source, row["record_json"])["logprob_bits"]
+    scored = [_parse(source, row["record_json"]) for row in tables["scores"]]
+    for row, score in zip(tables["scores"], scored, strict=True):
         of_trainer = scores[row["sequence_digest"]][row["train_revision_digest"]]
-        of_trainer[row["position"]] = _number(bits)
+        of_trainer[row["position"]] = _number(score["logprob_bits"])
     records = [_parse(source, row["record_json"]) for row in tables["sequences"]]
     if not records:
         raise source.error(
@@ -57,9 +58,14 @@ def read_ledger(tables: Mapping[str, _Rows], source: Source) -> Batch:
             found="none",
             advice="Open it after martingale has recorded a generation.",
         )
-    columns, _ = collect_columns(
+    columns, left_out = collect_columns(
         _row(record, scores.get(record["digest"], {}), steps) for record in records
     )
+    left_out += _unread("sequences", records)
+    left_out += _unread("tokens", [t for record in records for t in record["tokens"]])
+    left_out += _unread("scores", scored)
+    left_out += _unread("llm_revisions", [*manifests.values()])
+    left_out += _unread("sampler", [part["sampler"] for part in manifests.values()])
     sampler = manifests[records[0]["tokens"][0]["revision_digest"]]["sampler"]
     info = {name: sampler[name] for name in SAMPLING if sampler.get(name) is not None}
     trainers = {*columns[TRAINER]} - {None}
@@ -68,9 +74,11 @@ def read_ledger(tables: Mapping[str, _Rows], source: Source) -> Batch:
     if not scores:
         del columns["old_log_probs"], columns[TRAINER]
     num_others = sum(max(len(of_trainers) - 1, 0) for of_trainers in scores.values())
-    others = [pluralize(num_others, "score") + " by a later revision"]
-    table = replace(table_of(columns, info=info), left_out=others[: num_others > 0])
-    return batch_from_table(table, source)
+    if num_others:
+        left_out.append(pluralize(num_others, "score") + " by a later revision")
+    return batch_from_table(
+        replace(table_of(columns, info=info), left_out=left_out), source
+    )
 
 
 def _row(
@@ -95,6 +103,22 @@ def _row(
         TRAINER: steps.get(trainer),
         "provenance": record.get("provenance", "fresh"),
         "actor_id": record["actor_id"],
+    }
+
+
+# What is read of each record, and digests, which say what belongs together.
+_READ = {
+    *("tokens", "prompt_ids", "reward_bits", "sequence_id", "provenance", "actor_id"),
+    *("token_id", "position", "logprob_bits", "step", "sampler", *SAMPLING),
+}
+
+
+def _unread(of: str, records: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {
+        f"{of}.{name}"
+        for record in records
+        for name, value in record.items()
+        if name not in _READ and "digest" not in name and not is_empty(value)
     }
 
 

@@ -52,7 +52,6 @@ def _is_written(item: dict[str, Any]) -> bool:
 
 
 def _add_round(transcript: Transcript, items: list[dict[str, Any]]) -> None:
-    """Add what the model wrote in one call, and forget its items."""
     if not items:
         return
     calls = (call_of(item, *_IDS) for item in items)

@@ -87,7 +87,6 @@ def _length(record: Record, num_tokens: int) -> int:
 
 
 def _with_skipped_pass(batch: Batch) -> Batch:
-    """Mark a batch as not measurable if the training engine's pass was skipped."""
     if not batch.num_tokens or batch.log_probs("old").any():
         return batch
     return replace(batch, meta={**batch.meta, "not_measurable": _SKIPPED})

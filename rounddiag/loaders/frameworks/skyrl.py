@@ -61,6 +61,8 @@ def read_skyrl(node: Node, source: Source) -> Batch:
     stored, metadata = _parts(node)
     tensors = {k: v for k, v in stored.items() if isinstance(v, StoredArray)}
     lists = {k: v for k, v in stored.items() if isinstance(v, list)}
+    if any(stored.get(name, node) is None for name in (*_NEEDED, *_NAMES)):
+        raise damage_error(found="a tensor in none of SkyRL's formats")
     for name in _NEEDED:
         if name not in tensors:
             content = f"only {format_names(tensors)}"
@@ -85,44 +87,43 @@ def read_skyrl(node: Node, source: Source) -> Batch:
     table = table_of(rows, columns=columns).convert(partial(_fields, before=before))
     table = _with_groups(table, has_images=bool(lists))
     images = _images(lists, size, source)[:num_rows]
+    unread = {*stored} - {*tensors} - ({*_IMAGES} if images else set())
+    known = {*plain, *columns}
+    unread |= {f"metadata.{n}" for n in metadata if not {n, _row_name(n)} & known}
     inputs: Mapping[str, Any] = {"multi_modal_inputs": images} if images else {}
     table = replace(
         table,
         columns={**table.columns, **inputs},
         info={**table.info, **info},
-        left_out=[*table.left_out, *({*lists} - {*_IMAGES})],
+        left_out=[*table.left_out, *unread],
         facts={**table.facts, "metadata": plain, "num_dropped_rows": size - num_rows},
     )
     return batch_from_table(table, source)
 
 
-def _parts(
-    node: Node,
-) -> tuple[dict[str, StoredArray | list[StoredArray]], dict[str, object]]:
-    """Return the fields of a TrainingInputBatch, in either layout, and its metadata."""
+def _parts(node: Node) -> tuple[dict[str, object], dict[str, object]]:
     match node:
         case Node(args=(_, {"batch_dict": dict(stored), **facts})):
-            pass
-        case Node(state={"batch_dict": dict(stored), **facts}):
-            pass
-        case _:
-            raise damage_error(found="a TrainingInputBatch without its tensors")
-    metadata = object_in(facts.get("metadata"))
-    entries = {**metadata, **object_in(metadata.get("metrics"))}
-    return (
-        {str(key): _field(v) for key, v in stored.items() if v is not None},
-        {str(key): scalar_value(value) for key, value in entries.items()},
-    )
+            metadata = object_in(facts.get("metadata"))
+            others = {k: v for k, v in metadata.items() if k != "metrics"}
+            entries = {**others, **object_in(metadata.get("metrics"))}
+            return (
+                {str(key): _field(v) for key, v in stored.items() if v is not None},
+                {str(key): scalar_value(value) for key, value in entries.items()},
+            )
+    raise damage_error(found="a TrainingInputBatch without its tensors")
 
 
-def _field(value: object) -> StoredArray | list[StoredArray]:
+def _field(value: object) -> StoredArray | list[StoredArray] | None:
     match value:
         case {"format": "tensor_list", "items": list(items)}:
-            return [_tensor(item) for item in items]
+            tensors = [*map(_tensor, items)]
+            known = [tensor for tensor in tensors if tensor is not None]
+            return known if len(known) == len(tensors) else None
     return _tensor(value)
 
 
-def _tensor(value: object) -> StoredArray:
+def _tensor(value: object) -> StoredArray | None:
     """Return a tensor: its bytes, or a file of torch where numpy lacks the dtype."""
     match value:
         case {"format": "torch", "data": Span() | bytes() | TextBytes() as data}:
@@ -134,7 +135,7 @@ def _tensor(value: object) -> StoredArray:
         } if dtype in DTYPES:
             sizes = integers(shape)
             return contiguous(as_span(data), DTYPES[dtype], sizes)
-    raise damage_error(found="a tensor in none of SkyRL's formats")
+    return None
 
 
 def _check_shapes(tensors: Mapping[str, StoredArray], source: Source) -> int:
@@ -187,8 +188,7 @@ def _fields(fields: Mapping[str, Any], *, before: int) -> dict[str, list[Tensor]
     """Return the fields under verl's names, one row per sample.
 
     Sequences are padded on the left. Fields of the response cover only their last
-    columns, and `response_mask` marks the response in these: at the end, or at the
-    start in SkyRL 0.1.
+    columns, and `response_mask` marks the response in these.
     """
     spans = [_span(row) for row in fields["response_mask"]]
     tokens, real = fields["sequences"], fields["attention_mask"] != 0
@@ -220,10 +220,14 @@ def _columns(
     columns: dict[str, Sequence[object]] = {}
     for name, value in metadata.items():
         if isinstance(value, list) and name.endswith(_BOUNDARIES):
-            columns[name.removesuffix(_BOUNDARIES)] = _numbers(value, num_rows)
+            columns[_row_name(name)] = _numbers(value, num_rows)
         elif isinstance(value, list) and len(value) == size:
             columns[name] = value[:num_rows]
     return columns
+
+
+def _row_name(name: str) -> str:
+    return name.removesuffix(_BOUNDARIES)
 
 
 def _numbers(boundaries: list[object], num_rows: int) -> list[int | None]:
@@ -271,9 +275,11 @@ SKYRL = Format(
     read=read_skyrl,
     verified="written by SkyRL 0.3.0",
 )
-SKYRL_0_1 = replace(
-    SKYRL,
-    name="training input, older layout",
+SKYRL_0_1 = Format(
+    name="training input of SkyRL 0.1",
+    framework="SkyRL",
+    files=SKYRL.files,
     keys=("TrainingInputBatch",),
-    verified="written by SkyRL 0.1.0",
+    reason="a layout that is no longer read",
+    advice="Dump the step again with SkyRL 0.3.0: that file opens.",
 )

@@ -179,4 +179,5 @@ TINKER = Format(
     files=("*_rollout_summaries.jsonl",),
     keys=("steps", "trajectory_metrics", "final_ob_len"),
     reason="lengths and rewards, without log-probs",
+    advice="Add the lines to the trainer that `rounddiag recipe tinker` prints.",
 )

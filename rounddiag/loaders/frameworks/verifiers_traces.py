@@ -142,10 +142,12 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
     - Both log-probabilities are rounded, by default to 4 decimals: tokens whose
       log-probabilities are equal here need not be bitwise equal.
     """
-    wanted = _annotated(lines)
+    unread = Transcript(file=source.path)
+    wanted = _annotated(lines, unread)
     path = source.path.absolute()
     annotations = next(part for part in path.parents if part.name == "annotations")
-    steps = _ship_steps(_files(annotations / "orch") or _files(annotations, "orch"))
+    orch = _files(annotations / "orch") or _files(annotations, "orch")
+    steps = _ship_steps(orch, unread)
     samples: list[Transcript] = []
     for episodes in _episodes(annotations.parent, source):
         for episode in episodes:
@@ -171,10 +173,11 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
             found="no trace of that name with `trainer_logprobs`",
             advice="Open the annotations of the trainer, in the folder of their run.",
         )
+    samples[0].left_out |= unread.left_out
     return batch_of(samples, source, **_TRAINED)
 
 
-def _annotated(lines: JsonLines) -> dict[str, Branches]:
+def _annotated(lines: JsonLines, unread: Transcript) -> dict[str, Branches]:
     """Return the branches with log-probabilities by trace; the newest wins."""
     annotated: dict[str, Branches] = {}
     for record in lines:
@@ -184,11 +187,16 @@ def _annotated(lines: JsonLines) -> dict[str, Branches]:
                 found=f"{record.get('version')!r:.40} in line {record.line}",
                 advice="Update rounddiag: this one does not know the newer layout.",
             )
+        unread.leave_out(record, "version", "trace_id", "branches", of="annotations")
         for branch in objects_in(record.get("branches")):
+            unread.leave_out(branch, *_OF_BRANCHES, of="annotations.branches")
             index = branch.get("index")
             if isinstance(index, int) and index >= 0 and "trainer_logprobs" in branch:
                 annotated.setdefault(str(record.get("trace_id")), {})[index] = branch
     return annotated
+
+
+_OF_BRANCHES = ("index", "trainer_logprobs", "entropies", "is_masked")
 
 
 def _files(folder: Path, name: str = "*") -> list[Path]:
@@ -198,12 +206,15 @@ def _files(folder: Path, name: str = "*") -> list[Path]:
     return [parts[part] for part in sorted(parts)]
 
 
-def _ship_steps(paths: Iterable[Path]) -> dict[str, int]:
-    """Return the step that a trace was sent to, where the orchestrator says so."""
+def _ship_steps(paths: Iterable[Path], unread: Transcript) -> dict[str, int]:
     steps = {}
     for path in paths:
         for record in JsonLines(Source.of_file(path)):
-            match record.get("info"):
+            info = object_in(record.get("info"))
+            unread.leave_out(record, "version", "trace_id", "info", of="orch")
+            unread.leave_out(info, "ship", of="orch.info")
+            unread.leave_out(info.get("ship"), "step", of="orch.info.ship")
+            match info:
                 case {"ship": {"step": int(step)}}:
                     steps[str(record.get("trace_id"))] = step
     return steps
@@ -221,7 +232,6 @@ def _episodes(folder: Path, source: Source) -> Iterator[JsonLines]:
 
 
 def _branches(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the nodes from the root to each leaf, in the order of the leaves."""
     size = len(nodes)
     parents = [_parent(node, size) for node in nodes]
     inner = {*parents}
@@ -365,6 +375,12 @@ def _columns(
     columns |= transcript.plain(trace, *_OF_TRACES)
     if episode is not trace:
         transcript.leave_out(episode, *_OF_EPISODES, of="episode")
+        transcript.leave_out(episode.get("group"), "id", of="group")
+        run = object_in(episode.get("run"))
+        work = object_in(run.get("work"))
+        transcript.leave_out(run, "id", "work", of="run")
+        transcript.leave_out(work, "policy", of="run.work")
+        transcript.leave_out(work.get("policy"), "start", "end", of="run.work.policy")
     info = object_in(trace.get("info"))
     transcript.leave_out(info, "prime_rl", of="info")
     for key, part in (("agent", trace.get("agent")), ("info", info.get("prime_rl"))):

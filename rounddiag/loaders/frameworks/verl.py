@@ -22,12 +22,14 @@ from rounddiag.batch import Batch
 from rounddiag.batch.trajectories import join_rows
 from rounddiag.loaders.assembly.concatenation import without_padding_rows
 from rounddiag.loaders.field_reader import divide_sequences
-from rounddiag.loaders.fields import is_per_token
+from rounddiag.loaders.fields import field_of, is_per_token
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
+from rounddiag.loaders.plain_columns import collect_columns
 from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import (
     DTYPES,
+    UNREAD,
     StoredArray,
     Value,
     as_span,
@@ -80,7 +82,6 @@ def read_data_proto(node: Node, source: Source) -> Batch:
 
 
 def _check_local(fields: Mapping[str, Value], source: Source) -> None:
-    """Raise a LoadError if ROLL's tensors were in other processes when it was saved."""
     if not fields:
         raise source.error(
             expected="ROLL's tensors",
@@ -142,7 +143,11 @@ def _batch_fields(value: object) -> dict[str, Value]:
         case Span() | bytes() | TextBytes():
             value = read_torch(as_span(value))
         case (_, _, dict(encoded)):
-            return {str(k): _decode(v) for k, v in encoded.items()}
+            decoded = {str(k): _decode(v) for k, v in encoded.items()}
+            if any(v is UNREAD and field_of(k) for k, v in decoded.items()):
+                fault = "a field in neither of verl's serialisations"
+                raise damage_error(found=fault)
+            return decoded
     fields = {} if value is None else read_tensordict(value)
     if fields is None:
         raise damage_error(found="a DataProto with something else than a TensorDict")
@@ -158,7 +163,7 @@ def _decode(value: object) -> Value:
             array = find_tensor(data)
             if array is not None and dtype in DTYPES:
                 return contiguous(array.storage, DTYPES[dtype], integers(shape))
-    raise damage_error(found="a field in neither of verl's serialisations")
+    return UNREAD
 
 
 DATA_PROTO = Format(
@@ -191,7 +196,7 @@ def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     tags = [*map(object_in, as_list(payload.get("tags")))]
     keys = [str(key) for key in as_list(payload.get("keys"))]
     ids = {"sample_ids": keys} if keys else {}
-    columns = {**_tag_columns(tags), **_key_columns(keys), **ids}
+    columns = {**collect_columns(tags)[0], **_key_columns(keys), **ids}
     # `extra_info` is the queue's: `_compute_old_log_prob` sets the temperature there.
     extra = object_in(payload.get("extra_info"))
     facts = {
@@ -201,11 +206,6 @@ def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     info.pop("extra_info", None)
     batch = batch_from_table(table_of(fields, columns=columns, info=info), source)
     return _by_session(without_padding_rows(batch))
-
-
-def _tag_columns(tags: list[dict[object, object]]) -> dict[str, list[object]]:
-    names = [name for name in (tags[0] if tags else {}) if isinstance(name, str)]
-    return {name: [tag.get(name) for tag in tags] for name in names}
 
 
 def _key_columns(keys: list[str]) -> dict[str, list[object]]:
@@ -218,7 +218,6 @@ def _key_columns(keys: list[str]) -> dict[str, list[object]]:
 
 
 def _by_session(batch: Batch) -> Batch:
-    """Join the outputs of a session, if any has more than one."""
     if batch.group_ids is None or "session" not in batch.sample_columns:
         return batch
     sessions = zip(batch.group_ids, batch.sample_columns["session"], strict=True)

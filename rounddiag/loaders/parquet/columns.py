@@ -420,7 +420,6 @@ def _read(column: pa.ChunkedArray, mark: bytes | None, share: SharedTexts) -> Ar
 
 
 def _texts(chunk: pa.DictionaryArray) -> Iterator[Any]:
-    """Yield the values of rows; equal ones are one object."""
     values = [*chunk.dictionary.to_pylist(), None]
     yield from (values[-1 if at is None else at] for at in chunk.indices.to_pylist())
 

@@ -281,7 +281,6 @@ def _contexts(table: TableReader) -> Contexts | None:
 
 
 def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:
-    """Return a field with one tensor per sample, in their original shapes."""
     if name not in table:
         return None
     values, sizes = table.numbers(name)
@@ -346,7 +345,6 @@ def _read_batch(
     names: Collection[str] | None = None,
     group: int | None = None,
 ) -> Batch:
-    """Read all columns with the tokenizer, or some without; or one row group."""
     footer = Footer.from_metadata(source.schema_arrow.metadata)
     table = TableReader(source, names=names, group=group)
     fields = read_fields(table)
@@ -439,7 +437,6 @@ def parquet_names(source: Source) -> dict[str, None]:
 
 @contextmanager
 def _load_errors(file: Path) -> Iterator[None]:
-    """Turn every error into a LoadError that names the file."""
     try:
         yield
     except RounddiagError as error:

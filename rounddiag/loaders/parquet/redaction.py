@@ -124,7 +124,6 @@ def redact(batch: Batch) -> Redacted:
 
 
 def _number_texts(texts: Sequence[object] | None) -> tuple[str, ...] | None:
-    """Replace texts by numbers, in order of first occurrence."""
     if texts is None:
         return None
     numbers = {text: str(number) for number, text in enumerate(dict.fromkeys(texts))}
@@ -167,7 +166,6 @@ def _rows(columns: Mapping[str, Array]) -> Iterator[tuple[str, Array, str]]:
 
 
 def _is_whole(values: Array) -> bool:
-    """Return whether all finite values are whole numbers, and not only 0 and 1."""
     if values.dtype.kind == "f":
         values = values[np.isfinite(values)]
         if (values != np.trunc(values)).any():

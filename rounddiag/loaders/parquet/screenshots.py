@@ -22,7 +22,6 @@ BYTES = f"{COLUMN}.list.element.bytes"
 def _read(
     file: Path, stamp: tuple[int, int], row_group: int, row: int, index: int
 ) -> bytes:
-    """Read a picture of a file that had this stamp when the batch was read."""
     try:
         is_same = _file_stamp(file) == stamp
         data = _read_bytes(file, row_group, row, index) if is_same else None
@@ -42,7 +41,6 @@ def _read_bytes(file: Path, row_group: int, row: int, index: int) -> object:
 
 
 def _file_stamp(file: Path) -> tuple[int, int]:
-    """Return size and modification time of a file."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns
 
@@ -150,7 +148,6 @@ def _screenshot_fields(facts: dict[str, int | None]) -> dict[str, Any]:
 def _all_facts(
     source: pq.ParquetFile, groups: Sequence[int]
 ) -> list[list[dict[str, int | None]]]:
-    """Return the facts about every picture, a list per sample."""
     is_first = _is_version_1(source.schema_arrow)
     names = [_ROUND] if is_first else [_PATH, PICTURE_FACTS]
     table = source.read_row_groups(groups, names, use_threads=False)

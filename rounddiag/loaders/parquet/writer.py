@@ -58,7 +58,6 @@ _Column = tuple[pa.Field, pa.Array]
 
 
 def _make_table(batch: Batch) -> pa.Table:
-    """Return the table of a batch: one row per sample, without padding."""
     parts = (_sample_values(batch), _tokens(batch), _prompts(batch), _others(batch))
     columns = [column for part in parts for column in part]
     fields, arrays = zip(*columns, strict=True)
@@ -135,7 +134,6 @@ def _context_array(contexts: Contexts, num_samples: int) -> pa.Array:
 
 
 def _rows(name: str, rows: tuple[Tensor, ...]) -> Iterator[_Column]:
-    """Yield one tensor per sample, and their shapes unless all are 1-D."""
     flat = [row.reshape(-1) for row in rows]
     values = torch.cat(flat) if flat else torch.empty(0, dtype=torch.int64)
     sizes = np.array([len(row) for row in flat], dtype=np.int64)
@@ -146,7 +144,6 @@ def _rows(name: str, rows: tuple[Tensor, ...]) -> Iterator[_Column]:
 
 
 def _column(name: str, array: pa.Array, tensor: Tensor | None = None) -> _Column:
-    """Return a column whose metadata names the dtype of its tensor."""
     mark = None if tensor is None else tensor_mark(tensor.dtype)
     return pa.field(name, array.type, metadata=mark), array
 
@@ -317,7 +314,6 @@ _DICTIONARY = 1 << 28  # bytes of distinct texts: a long one is stored once
 
 
 def _storage(schema: pa.Schema) -> dict[str, Any]:
-    """Return how each column is encoded and compressed, as options of Arrow."""
     encodings, codecs = {}, {}
     texts: list[str] = []
     for field in schema:

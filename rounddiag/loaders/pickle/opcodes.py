@@ -59,7 +59,6 @@ def _text_or_bytes(pickle: PickleInput, width: int) -> str | Span:
 
 
 def _bytes(pickle: PickleInput, width: int) -> bytes | Span:
-    """Read short bytes; leave long ones in the file."""
     size = _size(pickle, width)
     return pickle.stream.read(size) if size < SHORT else _skip(pickle, size)
 
@@ -152,7 +151,6 @@ def take_numbers(stream: io.BufferedReader) -> list[Any]:
 
 
 def _floats(data: bytes) -> tuple[list[Any], int]:
-    """Return the numbers at the start of the data, and where they end."""
     whole = len(data) // _FLOAT.itemsize
     numbers = np.frombuffer(data, dtype=_FLOAT, count=whole)
     count = int(np.append(numbers["opcode"] == ord("G"), False).argmin())
@@ -160,7 +158,6 @@ def _floats(data: bytes) -> tuple[list[Any], int]:
 
 
 def _integers(data: bytes) -> tuple[list[Any], int]:
-    """Return the numbers at the start of the data, and where they end."""
     starts, end = _starts(data)
     codes = np.frombuffer(data + bytes(4), dtype=np.uint8)
     words = codes[starts[:, None] + np.arange(1, 5)].view("<i4")[:, 0]

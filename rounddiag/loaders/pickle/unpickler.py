@@ -49,7 +49,6 @@ _CONSTANTS: dict[str, Callable[[object], object]] = {
 def _steps(
     handlers: Mapping[str, Callable[..., object]],
 ) -> dict[bytes, tuple[Callable[..., object], Callable[[Any], object] | None]]:
-    """Return for each opcode its handler, and the function for its argument."""
     return {
         code: (handlers[name], _CONSTANTS.get(name, read))
         for code, (name, read) in OPCODES.items()
@@ -203,7 +202,6 @@ class PickleMachine:
         self._update(self._pop_mark())
 
     def _update(self, values: list[object]) -> None:
-        """Add alternating keys and values to the dictionary or object on top."""
         target = self._stack[-1]
         entries = target.entries if isinstance(target, Node) else target
         if not isinstance(entries, dict):
@@ -238,7 +236,6 @@ class PickleMachine:
         self._call(called, tuple(args))
 
     def _call(self, called: object, args: object) -> None:
-        """Push the placeholder or the plain result of a call, or refuse it."""
         name = _called_name(called)
         if not isinstance(args, tuple):
             raise BrokenPickleError(f"a call of `{name}` without arguments")
@@ -258,7 +255,6 @@ class PickleMachine:
         )
 
     def _new(self) -> None:
-        """Push the placeholder of an object that is created without a call."""
         args, cls = self._stack.pop(), self._stack.pop()
         args = args if isinstance(args, tuple) else ()
         self._stack.append(Node(_called_name(cls), args))
@@ -268,7 +264,6 @@ class PickleMachine:
         self._new()
 
     def _build(self) -> None:
-        """Give a state to the object below; plain data needs none."""
         state, target = self._stack.pop(), self._stack[-1]
         if isinstance(target, Node):
             target.state = state
@@ -312,7 +307,6 @@ class PickleMachine:
 
 
 def _pairs(values: list[object]) -> dict[object, object]:
-    """Build a dictionary from alternating keys and values."""
     if len(values) % 2:
         raise BrokenPickleError("a key without a value")
     keys = [_scalar(key) for key in values[::2]]

@@ -152,6 +152,21 @@ SECOND = line(NEXT, [1, 2, 5, 6, 3], choice("b", [7]), session="s", reward=1.0)
 OTHER = line([GO], [1, 2], choice("c", [8]), choice("d", [9]), session="t")
 
 
+def test_the_output_of_a_batch_of_requests_has_its_failures() -> None:
+    body = FIRST["response"]
+    rows = [
+        {"custom_id": "p", "response": {"status_code": 200, "body": body}},
+        {"custom_id": "q", "response": None, "error": {"code": "late"}},
+    ]
+    batch = rd.load(rows)
+
+    assert batch.rounds.sample.tolist() == [0]
+    assert batch.sample_columns["custom_id"].tolist() == ["p", "q"]
+    assert batch.round_columns["status_code"].tolist() == [200]
+    assert batch.log_probs("rollout")[batch.response_mask != 0].tolist() == [-2.5, -3.0]
+    assert batch.meta["left_out"] == ["error"]
+
+
 def test_calls_that_go_on_are_one_sample_with_its_ids() -> None:
     batch = rd.load([FIRST, OTHER, SECOND])
 

@@ -19,7 +19,6 @@ from rounddiag.errors import LoadError
 
 DATA = Path(__file__).parents[2] / "data"
 HISTORY = DATA / "browser-use-0.13.14" / "AgentHistory.json"
-ART = DATA / "openpipe-art-0.5.18" / "trajectories" / "train"
 
 
 def said(batch: rd.Batch, sample: int = 0) -> list[tuple[str, str, int]]:
@@ -29,29 +28,6 @@ def said(batch: rd.Batch, sample: int = 0) -> list[tuple[str, str, int]]:
 
 def rounds_of(batch: rd.Batch, *names: str) -> list[list[Any]]:
     return [batch.round_columns[name].tolist() for name in names]
-
-
-def test_a_history_of_browser_use() -> None:
-    batch = rd.load(HISTORY)
-    assert batch.sample_ids == ("AgentHistory",)
-    assert [(role, images) for role, _, images in said(batch)] == [
-        *(("user", 1), ("assistant", 0), ("tool", 0)),
-        *(("user", 1), ("tool", 0)),  # the model did not answer: no round
-        *(("user", 1), ("assistant", 0), ("tool", 1)),
-    ]
-    thought, answer = said(batch)[1][1].split("\n</think>\n")
-    assert thought == "<think>\nThe menu is at the top."
-    assert json.loads(answer)["action"] == [{"click": {"index": 12}}]
-    assert rounds_of(batch, "action", "error", "seconds", "step_number") == [
-        ["click(index=12)", "done(text='Done.', success=True, files_to_display=[])"],
-        ["no element 12", None],
-        [2.5, 2.5],
-        [1, 3],
-    ]
-    assert batch.rewards is None  # what the agent claims is none
-    assert batch.sample_columns["success"].tolist() == [True]
-    assert batch.sample_columns["judgement.verdict"].tolist() == [True]
-    assert "state.interacted_element" in batch.meta["left_out"]
 
 
 def test_a_history_whose_screenshots_are_in_it_or_missing(tmp_path: Path) -> None:
@@ -79,43 +55,6 @@ def test_a_folder_of_histories(tmp_path: Path) -> None:
     for name in ("AgentHistory_a", "AgentHistory_b"):
         shutil.copyfile(HISTORY, tmp_path / f"{name}.json")
     assert rd.load(tmp_path).sample_ids == ("AgentHistory_a", "AgentHistory_b")
-
-
-CLICK = '<tool_call>\n{"name": "click", "arguments": {"x": 1}}\n</tool_call>'
-
-
-@pytest.mark.parametrize(
-    ("name", "has_pictures"), [("0006.jsonl", 1), ("0007.parquet", 0)]
-)
-def test_groups_of_art(name: str, has_pictures: int) -> None:
-    batch = rd.load(ART / name)
-    first = [number for number in range(len(batch)) if len(said(batch, number)) > 2]
-    assert len(first) == 4
-    for sample in first:
-        assert said(batch, sample) == [
-            ("user", "An example.", 0),
-            ("assistant (given)", "wait()", 0),
-            ("user", "Open the menu." if has_pictures else "Open it.", has_pictures),
-            ("assistant", f"I click.\n{CLICK}", 0),
-            ("tool", "ok", 0),
-            ("assistant", "Done.", 0),
-        ]
-    assert batch.rewards[first].tolist() == [0.0, 1.0, 0.0, 1.0]
-    assert batch.step == int(name[:4])
-    groups = [batch.group_ids[sample] for sample in first]
-    assert groups == ["group 0", "group 0", "group 1", "group 1"]
-    columns = batch.sample_columns
-    assert columns["task"][first].tolist() == ["menu-0", "menu-0", "menu-1", "menu-1"]
-    assert columns["success"][first].tolist() == [False, True, False, True]
-    assert columns["seconds"][first].tolist() == [1.5] * 4
-    assert "logs" in batch.meta["left_out"]
-
-
-def test_a_further_history_of_art_is_a_sample_of_its_own() -> None:
-    batch = rd.load(ART / "0006.jsonl")
-    assert batch.sample_columns["history"].tolist() == [None, 0, 1, None, 0, 1]
-    assert said(batch, 2) == [("user", "Sum up.", 0), ("assistant", "Short.", 0)]
-    assert batch.rewards.tolist() == [0.0, 1.0, 1.0] * 2
 
 
 @dataclass

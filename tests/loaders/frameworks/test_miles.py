@@ -14,7 +14,6 @@ from rounddiag.loaders import load
 from tests.loaders.slime_writer import rollouts, shards, write_rank, write_rollouts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -86,28 +85,6 @@ def test_a_rank_alone_has_groups_by_prompt_raw_rewards_and_versions(
     assert batch.sample_columns["max_weight_version"].tolist() == ["10"]
 
 
-SLICED = (
-    *("log_probs", "rollout_log_probs", "ref_log_probs"),
-    *("advantages", "returns", "entropy"),
-)
-
-
-def slices(part: dict[str, Any], rank: int, size: int) -> dict[str, Any]:
-    """The columns of a context-parallel rank: token by token, from the chunks."""
-    cut: dict[str, list[Any]] = {name: [] for name in SLICED if name in part}
-    for row, total in enumerate(part["total_lengths"]):
-        prompt = total - part["response_lengths"][row]
-        chunk = -(-total // (2 * size))
-        own = []
-        for number in (rank, 2 * size - 1 - rank):
-            places = range(number * chunk, (number + 1) * chunk)
-            # The logits of a place are those of the next token.
-            own += [at + 1 - prompt for at in places if prompt <= at + 1 < total]
-        for name, rows in cut.items():
-            rows.append(part[name][row][own])
-    return {**part, **cut}
-
-
 def long_sample() -> dict[str, Any]:
     """A prompt of 3 tokens and a response of 10."""
     numbers = torch.arange(10)
@@ -122,45 +99,18 @@ def long_sample() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
-@pytest.mark.parametrize("part", [long_sample, lambda: shards()[1]])
-def test_slices_of_context_parallel_ranks_are_joined(
-    part: Callable[[], dict[str, Any]], size: int, tmp_path: Path
-) -> None:
-    whole = part()
-    whole.pop("partition", None)
-    for rank in range(size):
-        cut = slices(whole, rank, size)
-        write_rank(tmp_path, cut, rank, cp_rank=rank, cp_size=size, qkv_format="thd")
-    batch = load(tmp_path)
-    assert len(batch) == 1
-    assert batch.log_probs("old").tolist() == whole["log_probs"][0].tolist()
-    rollout = batch.log_probs("rollout").tolist()
-    assert rollout == whole["rollout_log_probs"][0].tolist()
-
-
 @pytest.mark.parametrize(
-    ("others", "found"),
+    ("size", "found"),
     [
-        ({"cp_size": 2, "cp_rank": 0}, "context-parallel ranks .* none of rank 1"),
-        ({"cp_size": 2, "cp_rank": 0, "qkv_format": "bshd"}, "thd; found 'bshd'"),
-        ({"cp_size": None, "cp_rank": 0}, "found `cp_size` None"),
+        (2, "slices .* of one of 2 context-parallel ranks.*size 1`: such a file opens"),
+        (None, "found `cp_size` None"),
     ],
 )
-def test_slices_that_cannot_be_joined(
-    others: dict[str, Any], found: str, tmp_path: Path
+def test_slices_of_samples_are_refused(
+    size: object, found: str, tmp_path: Path
 ) -> None:
-    path = write_rank(tmp_path, long_sample(), 0, **others)
     with pytest.raises(LoadError, match=found):
-        load(path)
-
-
-def test_a_slice_of_another_size_is_damaged(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        part = long_sample()  # whole samples in place of slices
-        write_rank(tmp_path, part, rank, cp_rank=rank, cp_size=2)
-    with pytest.raises(LoadError, match="a slice of 10 tokens of rank 0, not 2"):
-        load(tmp_path)
+        load(write(tmp_path, 0, shard=1, cp_size=size))
 
 
 def test_without_the_trainer_s_forward_pass(tmp_path: Path) -> None:

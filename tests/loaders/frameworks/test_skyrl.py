@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import patch
 
 import pytest
 import torch
 
-from rounddiag.core import token_frame
+from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.containers import open_container
 from rounddiag.loaders.pickle.placeholders import Name, Node
@@ -15,12 +19,7 @@ from rounddiag.loaders.source import Source
 from tests.loaders.skyrl_writer import small_batch, stored, write, write_state
 
 DATA = Path(__file__).parents[2] / "data"
-FILES = sorted(DATA.glob("skyrl-*_training_input.pkl"))
 NEWEST = DATA / "skyrl-0.3.0_default_global_step_7_training_input.pkl"
-OLDER = DATA / "skyrl-0.1.0_older_global_step_7_training_input.pkl"
-IMAGES = DATA / "skyrl-0.3.0_images_global_step_7_training_input.pkl"
-
-files = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 
 @pytest.fixture
@@ -45,65 +44,6 @@ def layout(node: Node) -> tuple[object, ...]:
     return ()
 
 
-@files
-def test_rounds_are_the_runs_of_the_loss_mask(path: Path) -> None:
-    batch = load(path)
-    frame = token_frame(batch)
-
-    assert frame["sample"].tolist() == [0, 0, 0, 0, 0, 1, 1, 2, 2, 2]
-    assert frame["round"].tolist() == [0, 0, 0, 1, 1, 0, 0, 0, 0, 1]
-    assert frame["diff"].tolist() == [*[-0.25] * 3, *[-0.5] * 2, *[-0.25] * 4, -0.5]
-    assert batch.meta["mask_source"] == "loss_mask"
-    assert batch.meta["old_log_probs_source"] == "a pass of its own"
-    assert batch.step == 7
-
-
-@files
-def test_responses_are_found_on_either_side_of_the_padding(path: Path) -> None:
-    batch = load(path)
-
-    assert batch.lengths.tolist() == [7, 2, 5]
-    assert batch.require_ids().tolist() == [
-        *(100, 101, 102, 3, 4, 205, 206),
-        *(100, 101),
-        *(100, 101, 2, 3, 204),
-    ]
-    assert batch.log_probs("rollout")[:7].tolist() == [
-        *(-0.125, -0.25, -0.375, 0.0, 0.0, -0.75, -0.875)
-    ]
-
-
-@files
-def test_prompts_have_no_padding(path: Path) -> None:
-    batch = load(path)
-    image_ids = [151652, 151655, 151655, 151653] if path == IMAGES else []
-
-    assert batch.prompt_ids.tolist() == [*image_ids, 1, 2, 3, 1, 2, 3, 4, 5]
-
-
-@files
-def test_the_reference_is_a_score_and_advantages_are_kept(path: Path) -> None:
-    batch = load(path)
-
-    assert batch.scores["ref"][:3].tolist() == [-0.875, -1.0, -1.125]
-    assert batch.advantages.tolist() == [0.5 * float(m) for m in batch.response_mask]
-    assert batch.meta["left_out"] == ["returns"]
-
-
-def test_groups_are_those_of_the_prompt_boundaries() -> None:
-    batch = load(NEWEST)
-
-    assert batch.group_ids == ("0", "0", "1")
-    assert "group_source" not in batch.meta
-    assert batch.sample_columns["policy_mini_batch"].tolist() == [0, 0, 1]
-
-
-def test_padding_rows_are_dropped_and_counted() -> None:
-    assert load(NEWEST).num_samples == 3
-    assert load(NEWEST).meta["num_dropped_rows"] == 1
-    assert load(OLDER).meta["num_dropped_rows"] == 0
-
-
 def test_the_metadata_is_kept() -> None:
     assert load(NEWEST).meta["metadata"] == {
         "response_length": 7,
@@ -113,30 +53,38 @@ def test_the_metadata_is_kept() -> None:
     }
 
 
-def test_rows_that_are_steps_keep_what_tells_them_and_are_in_no_group() -> None:
-    batch = load(OLDER)
+def test_rows_that_are_steps_keep_what_tells_them_and_are_in_no_group(
+    path: Path,
+) -> None:
+    names = ["task-0_0", "task-0_0"]
+    fields = {**small_batch(), "is_last_step": torch.tensor([False, True])}
+    batch = load(write(path, fields, {"trajectory_ids": names}))
     columns = {name: list(values) for name, values in batch.sample_columns.items()}
 
     assert batch.group_ids is None
-    assert columns == {
-        "is_last_step": [False, True, True],
-        "trajectory_ids": ["task-0_0", "task-0_0", "task-1_0"],
-    }
+    assert columns == {"is_last_step": [False, True], "trajectory_ids": names}
     assert "sample_by='trajectory_ids'" in batch.meta["rows"]
+
+
+def test_the_layout_of_0_1_is_refused_with_the_one_that_opens(path: Path) -> None:
+    class TrainingInputBatch:
+        """Pickled by its name."""
+
+    TrainingInputBatch.__qualname__ = "TrainingInputBatch"
+    home = "skyrl_train.training_batch"
+    TrainingInputBatch.__module__ = home
+    modules = {"skyrl_train": ModuleType("skyrl_train"), home: ModuleType(home)}
+    modules[home].TrainingInputBatch = TrainingInputBatch  # type: ignore[attr-defined]
+    with patch.dict(sys.modules, modules):
+        path.write_bytes(pickle.dumps(TrainingInputBatch()))
+    with pytest.raises(LoadError, match=r"SkyRL 0\.1: a layout .* 0\.3\.0: that file"):
+        load(path)
 
 
 def test_half_precision_is_kept_as_it_is() -> None:
     batch = load(DATA / "skyrl-0.3.0_bf16_global_step_7_training_input.pkl")
 
     assert batch.log_probs("old").dtype == torch.bfloat16
-
-
-def test_a_screenshot_is_known_with_its_place() -> None:
-    images = load(IMAGES).images
-
-    assert [len(row) for row in images] == [1, 0, 0]
-    shot = images[0][0]
-    assert (shot.round, shot.position, shot.size) == (0, -6, (56, 28))
 
 
 def test_without_boundaries_samples_of_the_same_prompt_are_a_group(path: Path) -> None:

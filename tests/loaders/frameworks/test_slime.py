@@ -19,51 +19,6 @@ from tests.loaders.slime_writer import (
 )
 
 
-def test_a_train_file_gives_rounds_and_both_engines_log_probs(tmp_path: Path) -> None:
-    batch = load(write_train_file(tmp_path, trained_samples(), shards()))
-
-    assert batch.require_ids().tolist() == [4, 5, 6, 7, 8]
-    assert batch.offsets.tolist() == [0, 3, 5]
-    assert batch.rounds.start.tolist() == [0, 2, 3]
-    assert batch.log_probs("rollout").tolist() == [-0.5, 0.0, -1.0, -0.5, -0.25]
-    assert batch.log_probs("old").tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5]
-    assert batch.prompt_ids.tolist() == [1, 9, 9, 3, 1, 2]
-    assert batch.step == 3
-    assert batch.meta["mask_source"] == "loss_masks"
-    assert batch.meta["old_log_probs_source"] == "unknown"
-
-
-def test_a_train_file_gives_the_other_numbers_of_tokens(tmp_path: Path) -> None:
-    batch = load(write_train_file(tmp_path, trained_samples(), shards()))
-
-    assert batch.scores["ref"].tolist() == [-1.25, -10.0, -2.5, -1.5, -1.5]
-    assert batch.entropy.tolist() == [0.25, 9.0, 1.5, 0.5, 0.5]
-    assert batch.advantages.tolist() == [1.0] * 5
-    assert batch.meta["left_out"] == ["returns"]
-
-
-def test_what_is_known_of_a_sample_is_in_its_columns(tmp_path: Path) -> None:
-    batch = load(write_train_file(tmp_path, trained_samples(), shards()))
-
-    assert batch.sample_ids == ("10", "12")
-    assert batch.rewards.tolist() == [1.0, 0.0]  # of the environment
-    # Prompts are [1, 9, 9, 3] and [1, 2].
-    assert batch.group_ids is not None
-    assert len({*batch.group_ids}) == 2
-    assert batch.meta["group_source"] == "samples whose prompts have the same tokens"
-    assert {name: values.tolist() for name, values in batch.sample_columns.items()} == {
-        "data_parallel_rank": [1, 0],
-        "micro_batch": [0, 0],
-        "normalized_reward": [0.5, -0.5],
-        "rollout_ids": [0, 2],
-        "rollout_mask_sums": [2.0, 2.0],
-        "rollout_position": [0, 2],
-        "sample_index": [10, 12],
-        "total_lengths": [7, 4],
-        "truncated": [0, 1],
-    }
-
-
 def test_raw_rewards_of_other_rollouts_are_left_out(tmp_path: Path) -> None:
     parts = [part | {"raw_reward": [1.0]} for part in shards()]
     batch = load(write_train_file(tmp_path, trained_samples(), parts))

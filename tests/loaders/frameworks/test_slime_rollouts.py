@@ -30,31 +30,6 @@ def loaded(folder: Path, samples: list[dict[str, Any]] | None = None) -> Batch:
     return load(write_train_file(folder, trained_samples(), shards()))
 
 
-def test_a_rollout_file_adds_text_groups_and_status(tmp_path: Path) -> None:
-    batch = loaded(tmp_path)
-
-    assert batch.group_ids == ("0", "1")
-    assert "group_source" not in batch.meta
-    columns = batch.sample_columns
-    assert columns["prompt"].tolist() == ["prompt 0", "prompt 1"]
-    assert columns["response"].tolist() == ["response 10", "response 12"]
-    assert columns["status"].tolist() == ["completed", "truncated"]
-    assert columns["session_id"].tolist() == ["session 10", "session 12"]
-    assert columns["label"].tolist() == ["sent", None]
-    assert columns["metadata.task"].tolist() == ["mail", None]
-    assert columns["prefix_cache_info.cached_tokens"].tolist() == [10, 12]
-
-
-def test_the_lowest_and_highest_weight_versions_are_found_in_numerical_order(
-    tmp_path: Path,
-) -> None:
-    columns = loaded(tmp_path).sample_columns
-
-    assert columns["min_weight_version"].tolist() == ["9", "9"]
-    assert columns["max_weight_version"].tolist() == ["10", "9"]
-    assert columns["weight_versions"].tolist() == ["9, 10", "9"]
-
-
 def test_a_weight_version_a_call_is_a_column_of_rounds(tmp_path: Path) -> None:
     first, *others = rollouts()
     batch = loaded(tmp_path, [first | {"weight_versions": ["9", "10"]}, *others])

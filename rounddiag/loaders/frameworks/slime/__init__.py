@@ -4,12 +4,11 @@
 log-probabilities. `rollout_data/{rollout_id}.pt`, if the dump has it, adds text,
 status, weight versions and screenshots.
 
-==================  ===============================================================
-`train_files`       the train file as a batch; the formats
-`context_parallel`  whole samples from the slices of ranks
-`samples`           the columns of a train file, of either layout
-`rollout_files`     the columns and screenshots that the rollout file adds
-==================  ===============================================================
+===============  ==================================================================
+`train_files`    the train file as a batch; the formats
+`samples`        the columns of a train file, of either layout
+`rollout_files`  the columns and screenshots that the rollout file adds
+===============  ==================================================================
 """
 
 from rounddiag.loaders.frameworks.slime.train_files import (

@@ -55,12 +55,14 @@ class RolloutFile:
     columns: One value per sample, in the order of the train file.
     positions: The index of each sample among the rollouts.
     num_rollouts: The number of rollouts in the file, trained on or not.
+    unread: What else the file has.
     """
 
     columns: Columns
     source: Source
     positions: list[int]
     num_rollouts: int
+    unread: frozenset[str]
 
 
 def find_rollout_file(
@@ -72,13 +74,17 @@ def find_rollout_file(
         return None
     source = Source.of_file(path)
     with load_errors(source):
-        rollouts = _read_rollouts(source, rollout_id)
+        rollouts, unread = _read_rollouts(source, rollout_id)
         positions = _positions(batch, rollouts)
     if len(positions) < len(batch):
         raise _mismatch(source, "other samples")
     columns, _ = collect_columns([rollouts[position] for position in positions])
     return RolloutFile(
-        columns=columns, source=source, positions=positions, num_rollouts=len(rollouts)
+        columns=columns,
+        source=source,
+        positions=positions,
+        num_rollouts=len(rollouts),
+        unread=unread,
     )
 
 
@@ -93,13 +99,18 @@ def sibling_file(file: Path, folder: str, rollout_id: object) -> Path | None:
     return home / name
 
 
-def _read_rollouts(source: Source, rollout_id: object) -> Sequence[Mapping[str, Any]]:
+def _read_rollouts(
+    source: Source, rollout_id: object
+) -> tuple[Sequence[Mapping[str, Any]], frozenset[str]]:
     root = read_torch(source.whole())
     if not isinstance(root, dict) or not {"rollout_id", "samples"} <= root.keys():
         raise _mismatch(source, "something else")
     if root["rollout_id"] != rollout_id:
         raise _mismatch(source, f"rollout {reprlib.repr(root['rollout_id']):.40}")
-    return dictionaries(root["samples"])
+    return dictionaries(root["samples"]), frozenset(map(str, root)) - _OF_FILES
+
+
+_OF_FILES = {"rollout_id", "samples", "format_version"}
 
 
 def _mismatch(source: Source, content: str) -> LoadError:
@@ -198,7 +209,8 @@ def _with_columns(batch: Batch, rollouts: RolloutFile) -> Batch:
         k: v for k, v in batch.meta.items() if not (is_grouped and k in SAME_PROMPT)
     }
     num_others = rollouts.num_rollouts - len({*rollouts.positions})
-    left_out = {*left_out_of(batch), *table.fields, *table.columns} - {*texts}
+    left_out = {*table.fields, *table.columns} - {*texts}
+    left_out |= {*left_out_of(batch), *rollouts.unread}
     prompts, responses = _divided(rollouts)
     batch = _with_sampler_prompts(batch, prompts, rollouts)
     return replace(
@@ -302,7 +314,6 @@ def _versions_of_tokens(batch: Batch, rows: Sequence[list[dict[str, Any]]]) -> T
 
 
 def _versions(rows: Sequence[list[str]]) -> dict[str, list[Any]]:
-    """Return the lowest and highest weight version, and all if they differ."""
     if not any(rows):
         return {}
     ends = {
@@ -315,7 +326,6 @@ def _versions(rows: Sequence[list[str]]) -> dict[str, list[Any]]:
 
 
 def _sorted_versions(calls: list[str]) -> list[str]:
-    """Return the weight versions that wrote a sample, the lowest first."""
     return sorted({*calls}, key=lambda version: (len(version), version))
 
 

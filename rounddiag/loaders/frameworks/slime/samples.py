@@ -56,7 +56,7 @@ def columns_from_samples(root: Mapping[str, object]) -> tuple[Columns, list[str]
         places = whole_numbers(positions)
         columns["micro_batch"] = [None if n is None else numbers.get(n) for n in places]
     unused = {str(key) for key in root} - _FILE_KEYS
-    unused |= {str(key) for key in (shards or [{}])[0]} - _SHARD_KEYS
+    unused |= {str(key) for shard in shards for key in shard} - _SHARD_KEYS
     return columns, [*left_out, *unused]
 
 

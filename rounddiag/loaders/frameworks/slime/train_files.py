@@ -1,9 +1,7 @@
 """Train files of slime and of miles as batches.
 
-miles writes one file per rank. With context parallelism, a rank's per-token columns are
-slices of each sample, which `context_parallel` joins; tensor-parallel ranks write the
-same samples again. A sample has the same `sample_id` in all files, so that
-copies can be dropped.
+miles writes one file per rank. Tensor-parallel ranks write the same samples again: a
+sample has the same `sample_id` in all files, so that copies can be dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from rounddiag.batch import Batch
 from rounddiag.columns.sources import row_list
 from rounddiag.errors import LoadError
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks.slime.context_parallel import whole_columns
 from rounddiag.loaders.frameworks.slime.rollout_files import (
     sibling_file,
     with_rollouts,
@@ -49,18 +46,26 @@ def read_samples(root: Mapping[str, object], source: Source) -> Batch:
 
 
 def read_rank(root: Mapping[str, Any], source: Source) -> Batch:
-    """Build a batch from the columns of one rank, and of those with its samples."""
-    size, rank = root["cp_size"], root.get("cp_rank")
+    """Build a batch from the columns of one rank, which has whole samples."""
+    size = root["cp_size"]
     if not isinstance(size, int) or not isinstance(root["rollout_data"], dict):
         raise damage_error(found=f"`cp_size` {reprlib.repr(size):.40}")
-    if size > 1 and isinstance(rank, int):
-        root = {**root, "rollout_data": whole_columns(root, source)}
+    if size > 1:
+        raise source.error(
+            expected="whole samples",
+            found=f"slices of samples, of one of {size} context-parallel ranks",
+            advice="Dump a step with `--context-parallel-size 1`: such a file opens.",
+        )
     columns, left_out = columns_from_rank(root["rollout_data"])
+    left_out += [str(name) for name in root if name not in _OF_RANKS]
     columns["rank"] = [root["rank"]] * len(columns.get("response_lengths", ()))
     rewards = root["rollout_data"].get("raw_reward")
     return _batch(root, columns, left_out, rewards, source)
 
 
+_OF_RANKS = {
+    *("rollout_id", "rank", "rollout_data", "cp_size", "cp_rank", "qkv_format"),
+}
 _DASHBOARD_LISTS = {
     "tokens": "tokens",
     "loss_mask": "loss_masks",
@@ -98,7 +103,6 @@ def read_dashboard(table: Table, source: Source) -> Batch:
 
 
 def _read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
-    """Open the train file of a rollout file, which alone is not a batch."""
     path = sibling_file(source.path, "train_data", root["rollout_id"])
     if path is not None:
         train_file = Source.of_file(path)
@@ -183,7 +187,7 @@ TRAIN_DATA = Format(
     " hand",
 )
 RANK = Format(
-    name="train data of a rank, or a slice of its samples",
+    name="train data of a rank",
     framework="miles",
     files=("train_data/*_*.pt",),
     keys=("rollout_id", "rank", "rollout_data", "cp_size"),
