@@ -108,8 +108,6 @@ METRICS = {
             upper_bound=1,
             in_summary=True,
             color_range=(0.001, 1.0),
-            short="|Δp|",
-            hint="mean |difference| of the probabilities",
         ),
         Metric("k1", "mean k1 estimate of KL({b} | {a})", unit="nat", is_signed=True),
         Metric("k2", "mean k2 estimate of KL({b} | {a})", unit="nat"),
@@ -120,8 +118,6 @@ METRICS = {
             round_column="k3",
             in_summary=True,
             color_range=(5e-6, 5.0),  # what 0.003 to 3 nat makes of it
-            short="k3",
-            hint="mean k3 estimate of the KL divergence",
         ),
         Metric("chi2", "chi-squared divergence of {a} from {b}", is_signed=True),
         Metric(

@@ -66,7 +66,8 @@ class FilteredBatch:
         summaries = []
         for name, rows in self.tokens.groupby(self.by, observed=True):
             summary = round_summary(rows, metric=metric)
-            summaries.append(summary.assign(**{str(self.by): name}))
+            summary[self.by] = str(name)
+            summaries.append(summary)
         every = pd.concat(summaries, ignore_index=True)
         return every.astype({self.by: self.tokens[self.by].dtype})
 

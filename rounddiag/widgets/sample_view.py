@@ -228,20 +228,19 @@ class TokenSequence:
         return read_turns(words, is_image, special)
 
 
-_MEANS = ("mean_abs_diff", "mean_diff", "max_abs_diff", "k3")
+_MEANS = ("mean_abs_diff", "mean_diff")
 
 
 def _round_records(
     sample: Batch, rounds: pd.DataFrame, tokens: Mapping[str, Any]
 ) -> list[dict[Any, Any]]:
     stops = rounds["num_tokens"].cumsum().to_numpy()
-    strength = np.copysign(*(rounds[name].to_numpy() for name in _MEANS[:2]))
+    strength = np.copysign(*(rounds[name].to_numpy() for name in _MEANS))
     level = levels(strength)
     level[level == NO_LEVEL] = 0
     table = rounds[["round", "start", "num_tokens", "num_nonfinite", *_MEANS]].assign(
         first=stops - rounds["num_tokens"],
         level=level,
-        text_end=tokens["is_special"][stops - 1].astype(bool),
     )
     shots = _shots(sample)
     seen = last_seen_screenshots(shots, len(rounds))

@@ -22,11 +22,7 @@ from rounddiag.stats.heatmap_rows import Order
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.corrections import chosen_correction, offered
 
-OFFERED_METRICS = tuple(
-    name
-    for name, metric in METRICS.items()
-    if metric.short and name not in ("prob_diff", "k3")
-)
+OFFERED_METRICS = tuple(name for name, metric in METRICS.items() if metric.short)
 Colors: TypeAlias = Literal["fixed", "fitted"]
 _Scope: TypeAlias = Literal["auto", "round", "sample"]
 # What colours the text: the mismatch, or a number that each token has.

@@ -59,17 +59,6 @@ def test_a_box_over_cells_that_are_not_there_selects_nothing(
     expect(explored.find(".rdx-cell-box:visible")).to_have_count(0)
 
 
-def test_text_is_applied_while_it_is_written(explored: Explored) -> None:
-    text = explored.field("text")
-    text.press_sequentially("click", delay=30)
-    explored.knows("filter", {"text": "click"})
-    expect(explored.find(".rdx-applying")).to_have_text("")
-    expect(text).to_be_focused()
-    expect(text).to_have_value("click")
-    explored.set("{'filter': {'text': 'type'}}")
-    expect(text).to_have_value("type")
-
-
 def test_an_incomplete_expression_is_reported_at_its_field_and_the_last_one_counts(
     explored: Explored,
 ) -> None:

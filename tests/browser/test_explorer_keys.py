@@ -52,7 +52,7 @@ def is_in(explored: Explored, tokens: pd.DataFrame, sample: int, most: int) -> N
     explored.is_at(sample, round_, worst_in(tokens, sample, round_))
 
 
-def test_j_and_k_go_down_and_up_the_heatmap(
+def test_keys_go_down_and_up_the_heatmap_and_to_its_ends(
     explored: Explored, tokens: pd.DataFrame
 ) -> None:
     rows = explored.rows()
@@ -60,37 +60,15 @@ def test_j_and_k_go_down_and_up_the_heatmap(
     explored.press("j")
     is_in(explored, tokens, rows[row + 1], 4)
     explored.press("k")
-    is_in(explored, tokens, 35, last_round(tokens, rows[row + 1], 4))
+    most = last_round(tokens, rows[row + 1], 4)
+    is_in(explored, tokens, 35, most)
+    for key, at in (("g", 0), ("k", 0), ("Shift+G", -1), ("j", -1)):
+        explored.press(key)
+        most = last_round(tokens, rows[at], most)
+        is_in(explored, tokens, rows[at], most)
 
 
-def test_g_and_shift_g_go_to_the_first_and_the_last_sample(
-    explored: Explored, tokens: pd.DataFrame
-) -> None:
-    rows = explored.rows()
-    explored.press("g")
-    is_in(explored, tokens, rows[0], 4)
-    explored.press("k")
-    is_in(explored, tokens, rows[0], 4)
-    explored.press("Shift+G")
-    is_in(explored, tokens, rows[-1], 4)
-    explored.press("j")
-    is_in(explored, tokens, rows[-1], 4)
-
-
-def test_n_and_p_go_to_the_next_round_and_the_one_before(
-    explored: Explored, tokens: pd.DataFrame
-) -> None:
-    explored.press("n")
-    is_in(explored, tokens, 35, 5)
-    explored.press("n", "n", "n", "n")
-    is_in(explored, tokens, 35, 7)
-    explored.press("p")
-    is_in(explored, tokens, 35, 6)
-    explored.press(*"pppppppp")
-    is_in(explored, tokens, 35, 0)
-
-
-def test_arrows_walk_over_tokens_and_into_the_rounds_beside(
+def test_keys_go_to_rounds_tokens_and_rounds_beside(
     explored: Explored, tokens: pd.DataFrame
 ) -> None:
     explored.press("ArrowRight")
@@ -100,6 +78,16 @@ def test_arrows_walk_over_tokens_and_into_the_rounds_beside(
     explored.press("ArrowLeft", "ArrowLeft", "ArrowLeft")
     before = (tokens["sample"] == 35) & (tokens["round"] == 3)
     explored.is_at(35, 3, int(before.sum()) - 1)
+    explored.press("n")
+    is_in(explored, tokens, 35, 4)
+    explored.press("n")
+    is_in(explored, tokens, 35, 5)
+    explored.press("n", "n", "n", "n")
+    is_in(explored, tokens, 35, 7)
+    explored.press("p")
+    is_in(explored, tokens, 35, 6)
+    explored.press(*"pppppppp")
+    is_in(explored, tokens, 35, 0)
 
 
 def test_w_goes_to_the_next_of_the_worst(

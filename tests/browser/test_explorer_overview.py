@@ -51,21 +51,6 @@ def draws_means(
     waits_until(is_drawn)
 
 
-def test_failed_checks_are_a_click_away(explored: Explored, seen: rd.Batch) -> None:
-    button = explored.node.get_by_label("Failed checks", exact=True)
-    expect(button).to_be_in_viewport()
-    expect(button).to_have_text("✗ 2 checks failed")
-    button.click()
-    first = explored.find(".rdx-failed")
-    failed = rd.check(seen, fast=True).failed
-    lines = [f"{one.name}: {one.detail}" for one in failed]
-    assert lines[0].startswith("log-probs are finite: 3 tokens whose old log-prob")
-    assert first.text_content() == "".join(lines)
-    expect(first).to_be_in_viewport()
-    explored.press("Escape")
-    expect(first).to_be_hidden()
-
-
 def test_the_verdict_is_that_of_the_diagnosis_and_leads_to_its_findings(
     explored: Explored, tokens: pd.DataFrame, seen: rd.Batch
 ) -> None:
@@ -165,14 +150,6 @@ def test_a_place_is_a_click_from_being_the_filter(
     worst = later.iloc[int(later["diff"].abs().to_numpy().argmax())]
     place = {key: int(worst[key]) for key in ("sample", "round", "token")}
     explored.knows("current", place)
-
-
-def test_samples_are_put_in_order(explored: Explored, seen: rd.Batch) -> None:
-    explored.field("order").select_option("worst first")
-    explored.knows("order", "worst")
-    samples = rd.sample_frame(seen)
-    rows = samples.sort_values("mean_abs_diff", ascending=False, kind="stable")
-    waits_until(lambda: explored.rows() == rows["sample"].tolist())
 
 
 def test_another_pair_of_scores_is_compared(explored: Explored) -> None:

@@ -29,20 +29,6 @@ _CHOOSE = """async () => {
     setTimeout(done, 300);
   }, 20));
 }"""
-
-
-def test_a_choice_that_is_older_than_what_python_says_is_not_sent(
-    chromium: Browser,
-) -> None:
-    explorer = explore(IMAGE_WINDOW, current={"sample": 1})
-    opened = DirectPage(chromium, explorer)
-    ask(opened.page, _CHOOSE)
-    opened.settle()
-    assert explorer.current["sample"] == 1
-    assert opened.text(".rdx-title").startswith("Sample 1 ·")
-    opened.close()
-
-
 # The diagnosis comes while the page waits for the answer to a change.
 _BOTH = """async () => {
   const answer = page.set({ metric: 'diff' });
@@ -52,7 +38,7 @@ _BOTH = """async () => {
 }"""
 
 
-def test_the_page_shows_what_python_says_and_the_diagnosis_takes_nothing_away(
+def test_the_page_shows_what_python_says_and_says_when_it_does_not_answer(
     chromium: Browser,
 ) -> None:
     explorer = explore(IMAGE_WINDOW)
@@ -61,9 +47,21 @@ def test_the_page_shows_what_python_says_and_the_diagnosis_takes_nothing_away(
     assert opened.text(".rdx-title").startswith(f"Sample {before['sample']} ·")
     card = opened.find(".rdx-card[aria-current='true']")
     assert card.get_attribute("data-round") == str(before["round"])
+    # The diagnosis takes nothing away.
     assert ask(opened.page, _BOTH) == "diff"
     opened.settle()
     assert "mean old" in opened.find(".rdx-figure").first.inner_html()
+    # A choice that is older than what Python says is not sent.
+    explorer.current = {"sample": 1}
+    opened.settle()
+    ask(opened.page, _CHOOSE)
+    opened.settle()
+    assert explorer.current["sample"] == 1
+    assert opened.text(".rdx-title").startswith("Sample 1 ·")
+    never = "globalThis.answer = () => new Promise(() => {})"
+    opened.page.evaluate(f"() => {{ {never}; page.open(); }}")
+    note = "The kernel does not respond: it is busy or not running."
+    expect(opened.node.get_by_text(note)).to_be_visible()
     opened.close()
 
 
@@ -105,13 +103,4 @@ def test_a_run_without_a_tokenizer_says_what_to_pass(
     assert opened.text(".rdx-card-action") == "click (283, 160)"  # the file's own
     assert opened.find(".rdx-text-notes code").bounding_box() is not None
     assert "others of the batch have some" in opened.text(".rdx-screens")
-    opened.close()
-
-
-def test_the_page_says_that_the_kernel_does_not_answer(chromium: Browser) -> None:
-    opened = DirectPage(chromium, explore(IMAGE_WINDOW))
-    never = "globalThis.answer = () => new Promise(() => {})"
-    opened.page.evaluate(f"() => {{ {never}; page.open(); }}")
-    note = "The kernel does not respond: it is busy or not running."
-    expect(opened.node.get_by_text(note)).to_be_visible()
     opened.close()

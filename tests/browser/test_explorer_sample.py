@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,6 @@ from tests.browser.explorers import waits_for
 
 # A sample that clicks, scrolls and types, with 8 rounds.
 SAMPLE = 35
-# Where a ring is drawn, as shares of the picture under it.
-_PLACE = """marker => {
-  const ring = marker.querySelector('circle').getBoundingClientRect();
-  const image = marker.parentElement.querySelector('img').getBoundingClientRect();
-  return [
-    (ring.left + ring.width / 2 - image.left) / image.width,
-    (ring.top + ring.height / 2 - image.top) / image.height,
-  ];
-}"""
 _START = """(node, round) => {
   const { rounds, starts } = node.querySelector('.rdx-plot').layout.meta;
   return starts[rounds.indexOf(round)];
@@ -59,18 +49,13 @@ def first_of(figure: Locator, round_: int) -> float:
     return found
 
 
-def test_the_title_says_which_sample_it_is(
+def test_title_and_strip_show_the_sample_and_every_round_of_it(
     explored: Explored, seen: rd.Batch, sample: pd.DataFrame
 ) -> None:
     assert seen.sample_ids is not None
     assert explored.text(".rdx-title") == (
         f"Sample {SAMPLE} · {seen.sample_ids[SAMPLE]} · 8 rounds · {len(sample)} tokens"
     )
-
-
-def test_the_strip_shows_every_round_with_its_picture_action_and_value(
-    explored: Explored, sample: pd.DataFrame
-) -> None:
     cards = explored.find(".rdx-card")
     explored.lab.set_width(1600)  # where the cards have pictures
     expect(cards.locator("img")).to_have_count(8)
@@ -118,42 +103,6 @@ def test_a_click_in_the_token_plot_moves_the_text_to_it(
     assert 0 < box["y"] - around["y"] < around["height"] - box["height"]
 
 
-def test_a_click_is_marked_where_it_was(explored: Explored) -> None:
-    marker = explored.find(".rdx-current .rdx-marker")
-    marker.scroll_into_view_if_needed()
-    # It wrote click(48, 85) of a picture of 448 x 336 pixels.
-    assert explored.texts(".rdx-current figcaption b") == ["round 4"]
-    shares = [48 / 448, 85 / 336]
-    assert marker.evaluate(_PLACE) == pytest.approx(shares, abs=0.01)
-    assert explored.text(".rdx-caption-action") == "click (48, 85)"
-
-
-def test_the_picture_that_the_action_led_to_is_beside(explored: Explored) -> None:
-    names = explored.find(".rdx-screens figure b")
-    expect(names).to_have_text(["round 4", "after round 4"])
-    explored.find(".rdx-card").last.click()
-    expect(names).to_have_text(["round 7"])
-
-
-def test_a_picture_is_large_on_demand(explored: Explored, seen: rd.Batch) -> None:
-    assert seen.images is not None
-    explored.find(".rdx-current .rdx-enlarge").click()
-    large = explored.find(".rdx-stage img")
-    expect(large).to_be_visible()
-    assert seen.images[SAMPLE][4].size[0] == 448
-    expect(large).to_have_js_property("naturalWidth", 448)
-    small = explored.find(".rdx-current img").bounding_box()
-    box = large.bounding_box()
-    assert small is not None
-    assert box is not None
-    assert box["width"] > small["width"]
-    explored.lab.screenshot("explorer_large")
-    explored.node.get_by_role("button", name="After the action").click()
-    expect(explored.find(".rdx-stage-caption b")).to_have_text("after round 4")
-    explored.node.get_by_role("button", name="Close").last.click()
-    expect(large).to_be_hidden()
-
-
 def test_special_tokens_and_white_space_are_seen(
     explored: Explored, sample: pd.DataFrame
 ) -> None:
@@ -162,64 +111,6 @@ def test_special_tokens_and_white_space_are_seen(
     assert special.all_text_contents() == ["<|im_end|>"] * int(is_end.sum())
     spaces = explored.find(".rdx-chunk > span").filter(has_text="·")
     assert spaces.count() == int((sample["text"] == " ").sum()) > 0
-
-
-def test_an_observation_opens(explored: Explored, seen: rd.Batch) -> None:
-    gap = explored.find(".rdx-gap").nth(1)
-    chip = gap.get_by_role("button")
-    expect(chip).to_have_text("12 image tokens, 20 others")
-    assert gap.locator("> .rdx-turn").all_text_contents() == ["user 1 picture"]
-    chip.click()
-    inside = gap.locator(".rdx-inside > *")
-    inside.first.wait_for()
-    assert "".join(inside.all_text_contents()).startswith("↵\n<|im_start|>user↵")
-    expect(inside.filter(has_text="image token")).to_have_count(1)
-    assert chip.get_attribute("aria-expanded") == "true"
-    assert seen.tokenizer is not None
-    chip.click()
-    expect(inside.first).to_be_hidden()
-
-
-def test_the_panel_tells_all_of_a_token(
-    explored: Explored, tokens: pd.DataFrame
-) -> None:
-    place, keys = (35, 4, 3), ["sample", "round", "token"]
-    current = dict(zip(keys, place, strict=True))
-    explored.set(repr({"current": current, "threshold": 0.001}))  # beyond it: a rank
-    explored.is_at(*place)
-    in_round = tokens[(tokens["sample"] == place[0]) & (tokens["round"] == place[1])]
-    row = in_round.iloc[place[2]]
-    old, rollout = float(row["old_log_prob"]), float(row["rollout_log_prob"])
-    assert explored.texts(".rdx-scores td:not(.rdx-bar-room)") == [
-        format_number(value)
-        for score in (old, rollout)
-        for value in (score, math.exp(score))
-    ]
-    diff = float(row["diff"])
-    rank = [
-        int((frame["diff"].abs() > abs(diff)).sum()) + 1 for frame in (in_round, tokens)
-    ]
-    endings = {1: "st", 2: "nd", 3: "rd"}
-    places = [
-        f"{one}{endings.get(one % 100 if one % 100 < 20 else one % 10, 'th')}"
-        for one in rank
-    ]
-    ranks = f"{places[0]} of {len(in_round)} in the round, {places[1]} of all"
-    facts = explored.facts()
-    assert facts == {
-        "diff, old − rollout": f"{diff:+.3g} nat",
-        "ratio, old / rollout": format_number(math.exp(old - rollout)),
-        "k3": format_number(math.exp(diff) - 1 - diff),
-        "entropy": format_number(float(row["entropy"])),
-        "advantage": "not recorded",
-        "training": "",
-        "by |diff|": ranks,
-        "round": f"{place[1]}, token {place[2]}",
-        "position": str(row["position"]),
-        "token id": str(row["token_id"]),
-        "role": row["role"],
-    }
-    assert explored.text(".rdx-focus-piece") == row["text"]
 
 
 def rows_of(explored: Explored) -> Any:

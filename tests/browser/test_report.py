@@ -486,27 +486,3 @@ def test_c_opens_what_the_model_saw_and_esc_closes_it(
     expect(page.get_by_role("dialog")).to_contain_text("What the model saw")
     assert opened.complaints == []
     assert opened.requests[1:] == []
-
-
-def test_two_batches_are_switched_at_the_same_sample(
-    chromium: Browser, tmp_path: Path
-) -> None:
-    batches = {
-        name: rd.load(ROOT / "sample_data" / f"{name}.parquet")
-        for name in ("image_window", "healthy")
-    }
-    file = tmp_path / "two.html"
-    rd.report(batches, file, worst=1, samples=1)
-    opened = Opened(chromium, file)
-    title = opened.find(".rdx-title")
-    expect(title).to_contain_text("Sample 8 of healthy")
-    expect(opened.find(".rdx-verdict summary")).to_contain_text("healthy")
-    opened.page.get_by_role("radio", name="image_window").first.check(force=True)
-    opened.settle()
-    expect(title).to_contain_text("Sample 8 of image_window")
-    expect(opened.find(".rdx-verdict summary")).to_contain_text("broken")
-    # The other batch's log-probs stand beside its own.
-    expect(opened.find(".rdx-focus")).to_contain_text("other: old")
-    opened.page.screenshot(path=ARTEFACTS / "report_of_two.png")
-    assert opened.complaints == []
-    opened.context.close()

@@ -15,7 +15,6 @@ from rounddiag.figures._parts.canvas import Theme, cross
 from rounddiag.figures._parts.labels import format_number, shorten_name
 from rounddiag.figures._parts.scales import (
     ColorScale,
-    LogScale,
     SignedScale,
     choose_scale,
     make_scale,
@@ -178,13 +177,6 @@ class Heat:
             return names
         means = zip(names, self.rows.means("reward"), strict=True)
         return [f"{name} · mean reward {format_number(mean)}" for name, mean in means]
-
-
-def choose_color_range(values: Array, metric: str) -> tuple[float, float]:
-    """Choose the range of colours that heatmaps of all these values can share."""
-    scale = _fit_scale(values, metric)
-    size = scale if isinstance(scale, LogScale) else scale.size
-    return size.low, size.high
 
 
 def _fit_scale(values: Array, metric: str) -> ColorScale:

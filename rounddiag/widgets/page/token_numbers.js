@@ -48,6 +48,7 @@ function focusPanel(onNote) {
     facts[0].term.textContent = `diff, ${a} − ${b}`;
     facts[1].term.textContent = `ratio, ${a} / ${b}`;
     const pair = [[a, tokens.a[index]], [b, tokens.b[index]]];
+    /** @type {any[]} */
     const rows = lacks ? pair.filter(([, value]) => Number.isFinite(value)) : pair;
     const values = [
       Number.isFinite(diff) ? `${withSign(diff)} nat` : "not finite",
