@@ -240,7 +240,10 @@ def prompt_pieces(batch: Batch, sample: int) -> list[str]:
     return [
         piece
         for turn in prompt
-        for piece in [*split_text(turn.text), *[""] * (has_pictures * turn.num_images)]
+        for piece in (
+            *split_text(turn.text),
+            *([""] * turn.num_images if has_pictures else ()),
+        )
     ]
 
 
