@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from dataclasses import field as entry
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, overload
 
@@ -219,17 +219,11 @@ class Contract:
         return replace(result, field=field, is_missing=is_missing)
 
     def _result(self, status: Status, detail: str = "") -> Check:
-        return Check(
-            name=self.name,
-            status=status,
-            detail=detail,
-            field=self.field,
-            effect=self.effect,
-            kind=self.kind,
-            cause=self.cause,
-            refutes=self.refutes,
-            advice=self.advice,
-        )
+        shared = {name: getattr(self, name) for name in _SHARED}
+        return Check(status=status, detail=detail, **shared)
+
+
+_SHARED = [part.name for part in fields(Contract) if part.name != "find"]
 
 
 def merge_faults(faults: Iterable[Fault | None]) -> Fault | None:

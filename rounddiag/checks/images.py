@@ -160,7 +160,6 @@ def _written_vision_tokens(batch: Batch) -> Fault | None:
 
 
 def _lacks_exact(batch: Batch) -> Fault | None:
-    """Find a sample whose pictures are those that the model saw, for a proof."""
     shown = [shots for shots in screenshots(batch) if shots]
     if not any(_is_exact(shots[0]) for shots in shown):
         raise UntestableError(

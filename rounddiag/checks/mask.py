@@ -94,7 +94,6 @@ def _padding_tails(written: Written) -> Array:
 
 
 def _observation_runs(written: Written) -> Array:
-    """Return tokens in runs of exact 0 in the sampler that begin alike."""
     empty = np.zeros(len(written), dtype=bool)
     zero = written.rollout == 0
     if zero.sum() < _MIN_RUNS:
@@ -217,7 +216,6 @@ def _openings(written: Written) -> Array:
 
 
 def _beyond_turns(written: Written) -> Array:
-    """Return tokens after the end of a turn, in rounds that are not the last."""
     flags = np.zeros(len(written), dtype=bool)
     if written.ids is None or len(written) == 0:
         return flags

@@ -128,7 +128,6 @@ def _least_log_prob(batch: Batch) -> Callable[[list[int]], float]:
 
 
 def _group_equal(rows: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
-    """Group rows with the same key; single rows are left out."""
     groups: defaultdict[Any, list[int]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
@@ -261,7 +260,6 @@ def _round_versions(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[objec
 
 
 def _known(name: str, values: Array) -> list[object]:
-    """Return the values of a column, None where one is unknown."""
     column = Column.of(name, "sample", values)
     pairs = zip(column.filled.tolist(), column.is_known().tolist(), strict=True)
     return [value if is_known and value != "" else None for value, is_known in pairs]

@@ -174,7 +174,6 @@ def _ids(batch: Batch, *, as_text: bool) -> Fault | None:
 
 
 def _first_difference(own: Tensor, rollout: Tensor) -> int | None:
-    """Compare up to the shorter length; `LENGTHS` reports different lengths."""
     common = min(len(own), len(rollout))
     apart = (own[:common] != rollout[:common]).nonzero()
     return int(apart[0]) if len(apart) else None

@@ -28,7 +28,6 @@ _UPDATE = partial(Contract, kind="update")
 
 
 def _separators(batch: Batch) -> Fault | None:
-    """Compare the ids after a turn of the model with those after turns of prompts."""
     ids = batch.require_ids()
     require_tokens(batch)
     if batch.prompt_ids is None or batch.prompt_offsets is None:
@@ -92,7 +91,6 @@ SEPARATED = _UPDATE(
 
 
 def _resumed(batch: Batch) -> Fault | None:
-    """Find rounds that begin where no turn has ended, as after an abort."""
     stored = batch.require_ids()
     require_tokens(batch)
     ids = [*special_ids(batch.tokenizer, TURN_ENDS).values()]

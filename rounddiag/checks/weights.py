@@ -80,7 +80,6 @@ def _describe_arrival(received: _Event, sent: list[_Event]) -> str | None:
 
 
 def _not_arrived(meta: Mapping[str, Any]) -> str:
-    """Say which workers lack the weights that were sent; empty if none does."""
     sent = _events(meta, "sent")
     workers: dict[str, list[str]] = {}
     for event in _events(meta, "received"):
@@ -99,7 +98,6 @@ def _not_arrived(meta: Mapping[str, Any]) -> str:
 
 
 def _not_changed(meta: Mapping[str, Any]) -> str:
-    """Say since when the trainer's weights are the same; empty if they change."""
     newest, *earlier = reversed(_events(meta, "sent"))
     earlier = [event for event in earlier if event["version"] != newest["version"]]
     if not earlier:

@@ -283,7 +283,6 @@ def _finding(explained: Explained, view: View) -> Finding:
 
 
 def _not_measurable(view: View, checks: Checks) -> str:
-    """Return why there is nothing to compare; empty if there is something."""
     if missing := lacks_engine(view.batch, view.a, view.b):
         return missing.removesuffix(".")
     for failed in checks.failed:
@@ -303,7 +302,6 @@ def _not_measurable(view: View, checks: Checks) -> str:
 
 
 def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
-    """Return the range measured on a healthy batch, by the probability of tokens."""
     view = View.from_batch(healthy, a, b, usual)
     level = Level.from_view(view)
     if level.num_samples < MIN_SAMPLES:

@@ -277,7 +277,6 @@ def _of_images(view: View) -> Iterator[ColumnOfTokens]:
 
 
 def _of_context(view: View) -> Iterator[ColumnOfTokens]:
-    """Yield the powers of two that the length of the context has reached."""
     if view.facts.prompt_length is None:
         return
     place = view.position + view.facts.prompt_length[view.sample]
@@ -294,7 +293,6 @@ def _of_context(view: View) -> Iterator[ColumnOfTokens]:
 
 
 def _of_longest(view: View) -> Iterator[ColumnOfTokens]:
-    """Yield the last tokens of the samples that reach the maximum length."""
     lengths = to_numpy(view.batch.lengths)
     is_longest = lengths >= _AT_LIMIT * lengths.max(initial=0)
     if not 1 < is_longest.sum() < len(lengths):

@@ -51,7 +51,6 @@ def describe_consequence(view: View, findings: Sequence[Finding]) -> str:
 
 
 def _weights(view: View, correction: Correction) -> Array:
-    """Return the weight of each token of the view."""
     pair = (None, None) if Pair(view.a, view.b).is_standard else (view.a, view.b)
     return token_weights(view.batch, correction, *pair)[view.order]
 
@@ -76,7 +75,6 @@ def _describe_touched(view: View, touched: Array, size: Array) -> str:
 
 
 def _describe_hiding(view: View, touched: Array) -> str:
-    """Say that a mask drops the tokens of the bug, more than it would by chance."""
     dropped = _weights(view, _MASK) == 0
     num, hit = int(dropped.sum()), int((dropped & touched).sum())
     by_chance = float(touched.mean())
@@ -92,7 +90,6 @@ def _describe_hiding(view: View, touched: Array) -> str:
 
 
 def _describe_collapse(view: View, size: Array) -> str:
-    """Say that products over samples weigh the step down, or are at their limit."""
     weights = _weights(view, _PRODUCT)
     left = float(np.nansum(weights * size) / size.sum())
     grown = float(size[weights >= _LARGEST].sum() / size.sum())

@@ -42,7 +42,6 @@ def find_excesses(view: View) -> list[Array]:
 
 
 def _bound_units(units: Array) -> Array:
-    """Return units of bins, none far below the others."""
     return np.maximum(units, max(0.3 * float(np.median(units)), ROUNDING))
 
 

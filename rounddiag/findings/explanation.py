@@ -171,7 +171,6 @@ def explain_updates(view: View) -> list[Explained]:
 def _undo(
     view: View, kind: Shown, evidence: Evidence, total: float
 ) -> tuple[Explained, View]:
-    """Return evidence with what it explains, and the view without that."""
     chosen = evidence.tokens
     if evidence.effect is not None:
         left = view.without(evidence.effect(view))
@@ -317,19 +316,18 @@ def _describe_where(
 def _measures(view: View, place: Place, tokens: Array) -> tuple[Measure, ...]:
     outside = float(view.abs_diff[~tokens].mean()) if not tokens.all() else np.nan
     return (
-        Measure(name="tokens", value=place.num_tokens, unit="tokens"),
+        Measure("tokens", place.num_tokens, "tokens"),
         Measure(
-            name="ratio for equally likely tokens",
-            value=place.ratio,
+            "ratio for equally likely tokens",
+            place.ratio,
             low=place.low,
             high=place.high,
         ),
-        Measure(name="mean |diff| elsewhere", value=outside, unit="nat"),
+        Measure("mean |diff| elsewhere", outside, "nat"),
     )
 
 
 def _kinds_of(view: View, place: Place) -> TwoKinds | None:
-    """Return the two kinds of groups or samples of which one is a chosen set."""
     if not {condition.column for condition in place.conditions} <= LISTS | {GROUPS}:
         return None
     kinds = find_two_kinds(view)
@@ -366,7 +364,6 @@ def _older_weights(view: View, place: Place) -> str:
 
 
 def _versions(view: View, name: str) -> Array:
-    """Return the version of each token, NaN where it is unknown or no number."""
     column = view.batch.columns.of_file(name)
     rows = {"sample": view.sample, "round": view.segment, "token": view.order}
     values = pd.to_numeric(pd.Series(column.filled[rows[column.scope]]), "coerce")
@@ -417,7 +414,6 @@ def _say_versions(view: View, place: Place) -> str:
 
 
 def _level(view: View, refuted: Collection[str]) -> list[Explained]:
-    """Return the level of a batch above its range, or what differs of two kinds."""
     level = Level.from_view(view)
     usual = view.usual
     if level.mean_abs_diff <= usual.usual and level.kl <= usual.limit_kl:
@@ -432,9 +428,9 @@ def _level(view: View, refuted: Collection[str]) -> list[Explained]:
         where={} if kinds is None else {"fact": kinds.text},
         measures=(
             Measure(
-                name="mean |diff|",
-                value=level.mean_abs_diff,
-                unit="nat",
+                "mean |diff|",
+                level.mean_abs_diff,
+                "nat",
                 low=level.low,
                 high=level.high,
             ),

@@ -17,7 +17,6 @@ from itertools import zip_longest
 from typing import TypeAlias
 
 import numpy as np
-from scipy.special import stdtrit
 
 from rounddiag._typing import Array
 from rounddiag.columns.predicates import Condition
@@ -32,7 +31,6 @@ from rounddiag.findings.equal_tokens import MIN_UNSURE
 from rounddiag.findings.excess import EXCESS_FACTORS, find_excesses, usual_size
 from rounddiag.findings.level import MIN_SAMPLES, clustered_mean
 from rounddiag.findings.measure import Measure
-from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.place import Place, clusters, find_places, measure_ratio
 from rounddiag.findings.sample_sets import (
     ALL_BUT_EVERY_NTH,
@@ -102,6 +100,7 @@ _OFF = frozenset({"", "0", "none", "null", "false", "off", "no", "disabled"})
 
 # What was measured, as a clause, and its numbers.
 Clue: TypeAlias = "tuple[str, tuple[Measure, ...]]"
+_Measured: TypeAlias = "Callable[[Spot], Clue | None]"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -228,16 +227,13 @@ class Spot:
         gap = 0.0 if split is None else split.gap
         measures = {
             "truncated_sampling": Measure(
-                name="part of |diff| that is missing mass", value=find_missing(rows)
+                "part of |diff| that is missing mass", find_missing(rows)
             ),
             "temperature": Measure(
-                name="part of squares that follows the log-odds",
-                value=follow_log_odds(rows),
+                "part of squares that follows the log-odds", follow_log_odds(rows)
             ),
             "logit_processor": Measure(
-                name="diff at ids seen before minus diff at fresh ids",
-                value=gap,
-                unit="nat",
+                "diff at ids seen before minus diff at fresh ids", gap, "nat"
             ),
         }
         return {name: measure for name, measure in measures.items() if measure.value}
@@ -272,9 +268,7 @@ class Spot:
         sizes = self.view.abs_diff
         parts = (("here", self.tokens), ("elsewhere", self.rest))
         return tuple(
-            Measure(
-                name=f"mean |diff| {name}", value=float(sizes[at].mean()), unit="nat"
-            )
+            Measure(f"mean |diff| {name}", float(sizes[at].mean()), "nat")
             for name, at in parts
             if at.any()
         )
@@ -284,7 +278,6 @@ class Spot:
 
 
 def _say_contrast(spot: Spot) -> Clue:
-    """Measure the place against the rest."""
     here, *elsewhere = spot.contrast
     rest = f", {elsewhere[0].value:.2g} elsewhere" if elsewhere else ""
     return f"{here.value:.2g} nat here{rest}", ()
@@ -292,12 +285,11 @@ def _say_contrast(spot: Spot) -> Clue:
 
 def _count_samples(spot: Spot) -> Clue | None:
     inside, every = (len(np.unique(v.sample)) for v in (spot.rows, spot.view))
-    measure = Measure(name="samples", value=inside, unit="samples")
+    measure = Measure("samples", inside, "samples")
     return f"{inside:,} of {pluralize(every, 'sample')} differ", (measure,)
 
 
 def _count_images(spot: Spot) -> Clue | None:
-    """Measure how many images come before the tokens."""
     if not spot.images or not spot.images[1]:
         return None
     fewest, most = spot.images
@@ -305,13 +297,12 @@ def _count_images(spot: Spot) -> Clue | None:
     verb = "comes" if most == 1 else "come"
     text = f"{number} {'image' if most == 1 else 'images'} {verb} before its tokens"
     return text, tuple(
-        Measure(name=f"{name} images before a token", value=value)
+        Measure(f"{name} images before a token", value)
         for name, value in (("fewest", fewest), ("most", most))
     )
 
 
 def _count_context(spot: Spot) -> Clue | None:
-    """Measure how many images, or else observed tokens, come before the tokens."""
     if spot.images and spot.images[1]:
         return _count_images(spot)
     rows = spot.rows
@@ -319,25 +310,21 @@ def _count_context(spot: Spot) -> Clue | None:
     if mean <= 0:
         return None
     name = "mean number of observed tokens before it"
-    return f"{mean:,.0f} observed tokens come before it", (
-        Measure(name=name, value=mean),
-    )
+    return f"{mean:,.0f} observed tokens come before it", (Measure(name, mean),)
 
 
 def _count_written(spot: Spot) -> Clue | None:
-    """Measure how much was written before, which is read again."""
     mean = float(spot.rows.num_before.mean())
     name = "mean number of generated tokens before it"
     text = f"{mean:,.0f} tokens written before it are read again"
-    return (text, (Measure(name=name, value=mean),)) if mean else None
+    return (text, (Measure(name, mean),)) if mean else None
 
 
 def _find_context(spot: Spot) -> Clue | None:
-    """Measure the first place in the context, to which positions are counted on."""
     rows, lengths = spot.rows, spot.view.facts.prompt_length
     at = rows.position if lengths is None else rows.position + lengths[rows.sample]
     text = "response" if lengths is None else "context"
-    measure = Measure(name=f"first position in the {text}", value=int(at.min()))
+    measure = Measure(f"first position in the {text}", int(at.min()))
     return f"it begins at position {at.min():,} of the {text}", (measure,)
 
 
@@ -347,9 +334,7 @@ def _start_differs(spot: Spot) -> Clue | None:
     size = view.abs_diff[spot.tokens & (view.round == 0)]
     if not len(size):
         return None
-    measure = Measure(
-        name="mean |diff| of round 0", value=float(size.mean()), unit="nat"
-    )
+    measure = Measure("mean |diff| of round 0", float(size.mean()), "nat")
     return f"round 0 differs by {size.mean():.2g} nat", (measure,)
 
 
@@ -357,25 +342,18 @@ def _start_after_images(spot: Spot) -> Clue | None:
     return _count_images(spot) if spot.images and spot.images[0] else None
 
 
-def _start_after_prompt(spot: Spot) -> Clue | None:
-    return None if _start_after_images(spot) else _start_differs(spot)
-
-
 def _images_again(spot: Spot) -> Clue | None:
     return None if spot.later_agree else _count_images(spot)
 
 
 def _compare_later(spot: Spot) -> Clue | None:
-    """Measure that last rounds differ less, as after an update."""
     columns = {"first_tokens", "last_tokens", "after_image"}
     size = spot.view.abs_diff[spot.later]
     if not len(size) or spot.names & columns:
         return None
     here, measure = (
         spot.contrast[0],
-        Measure(
-            name="mean |diff| of last rounds", value=float(size.mean()), unit="nat"
-        ),
+        Measure("mean |diff| of last rounds", float(size.mean()), "nat"),
     )
     return f"{here.value:.2g} nat become {size.mean():.2g} in last rounds", (measure,)
 
@@ -399,18 +377,17 @@ def _least_part(spot: Spot) -> Clue | None:
     names = ", ".join(name for name, _ in parts[:-1]) + f" and {parts[-1][0]}"
     text = f"no {names.replace(' and ', ' or ')} is spared: the least differs"
     text += f" {np.exp(least):.2g} times as much as equally likely tokens"
-    return text, (Measure(name=name, value=float(np.exp(least))),)
+    return text, (Measure(name, float(np.exp(least))),)
 
 
 def _count_few(spot: Spot) -> Clue | None:
-    """Measure how few tokens carry how much."""
     far, share = spot.excess
     tokens = f"{pluralize(int(far.sum()), 'token')} ({percent(float(far.mean()))})"
-    measure = Measure(name="tokens", value=int(far.sum()), unit="tokens")
+    measure = Measure("tokens", int(far.sum()), "tokens")
     if share == 1:
         return f"{tokens} alone differ so much", (measure,)
     text = f"{tokens} carry {percent(share)} of the sum of |diff|"
-    return text, (measure, Measure(name="share of the sum of |diff|", value=share))
+    return text, (measure, Measure("share of the sum of |diff|", share))
 
 
 def _lean(spot: Spot) -> Clue | None:
@@ -425,58 +402,59 @@ def _lean(spot: Spot) -> Clue | None:
         return None
     d = rows.diff[chosen]
     mean, error = clustered_mean(d, rows.sample[chosen])
-    square, free = float((d**2).mean()), len(np.unique(rows.sample[chosen])) - 1
+    square = float((d**2).mean())
     # Few samples may agree by chance: the error is that of single tokens at least.
-    reach = np.maximum(error, np.sqrt(square / len(d))) * stdtrit(free, 1 - LEVEL / 2)
-    if not abs(mean) <= reach + square:
+    error = np.maximum(error, float(d.std()) / np.sqrt(len(d)))
+    if not abs(mean) <= 2 * error + square:
         return None
     size = float(np.abs(d).mean())
     text = f"{size:.2g} nat at uncertain tokens, {with_minus(f'{mean:.2g}')} with their"
     text += " signs, is within reach of rounding"
     return text, (
-        Measure(name="mean |diff| at uncertain tokens", value=size, unit="nat"),
-        Measure(name="mean diff at uncertain tokens", value=mean, unit="nat"),
+        Measure("mean |diff| at uncertain tokens", size, "nat"),
+        Measure("mean diff at uncertain tokens", mean, "nat"),
     )
 
 
 def _equal_before(spot: Spot) -> Clue | None:
     """Measure how many tokens before it in its samples are bitwise equal: all."""
-    num = _num_equal_before(spot.view, spot.tokens)
-    measure = Measure(name="equal tokens before it", value=num, unit="tokens")
-    return (f"all {num:,} tokens before it are equal", (measure,)) if num else None
-
-
-def _numerics_inside(spot: Spot) -> Clue | None:
-    return _equal_before(spot) or _lean(spot)
-
-
-def _not_equal_before(spot: Spot) -> Clue | None:
-    return None if _equal_before(spot) else _count_written(spot)
+    view = spot.view
+    first = np.full(view.batch.num_samples, -1)
+    at = np.flatnonzero(spot.tokens)[::-1]
+    first[view.sample[at]] = view.num_before[at]
+    before = view.num_before < first[view.sample]
+    is_enough = int((before & view.uncertain).sum()) >= MIN_UNSURE
+    if not is_enough or view.abs_diff[before].any():
+        return None
+    num = int(before.sum())
+    measure = Measure("equal tokens before it", num, "tokens")
+    return f"all {num:,} tokens before it are equal", (measure,)
 
 
 def _lean_of_signs(spot: Spot) -> Clue | None:
-    """Measure to which engine the tokens are less likely."""
     mean = float(spot.rows.diff.mean())
-    measure = Measure(name="mean diff", value=mean, unit="nat")
+    measure = Measure("mean diff", mean, "nat")
     return f"the mean diff is {with_minus(f'{mean:.2g}')} nat", (measure,)
 
 
 def _likeliness(spot: Spot) -> Clue | None:
-    """Measure how likely its tokens are."""
     mean = float(np.maximum(spot.rows.log_prob_a, spot.rows.log_prob_b).mean())
-    measure = Measure(name="mean of the higher log-prob", value=mean, unit="nat")
+    measure = Measure("mean of the higher log-prob", mean, "nat")
     return f"its tokens have {with_minus(f'{mean:.2g}')} nat on average", (measure,)
 
 
 def _relation(spot: Spot) -> Clue | None:
-    """Measure what a setting of the sampler would leave."""
     measures = tuple(spot.relations.values())
     return ("; ".join(map(str, measures)), measures) if measures else None
 
 
+def _unless(other: _Measured, measure: _Measured) -> _Measured:
+    return lambda spot: None if other(spot) else measure(spot)
+
+
 # A row per family: the kinds of place where it is possible, and what is measured there.
 # If more than three are possible, the first rows are listed.
-TABLE: dict[str, dict[str, Callable[[Spot], Clue | None]]] = {
+TABLE: dict[str, dict[str, _Measured]] = {
     "worker": {"block": _count_samples},
     "sampling": {
         **dict.fromkeys(("all", "samples", "block", "worker", "content"), _relation),
@@ -484,7 +462,9 @@ TABLE: dict[str, dict[str, Callable[[Spot], Clue | None]]] = {
     },
     "numerics": {
         **dict.fromkeys(("all", "early", "later", "samples", "content"), _lean),
-        **dict.fromkeys(("within", "position"), _numerics_inside),
+        **dict.fromkeys(
+            ("within", "position"), lambda spot: _equal_before(spot) or _lean(spot)
+        ),
         "own": _say_contrast,
         "few": _count_few,
     },
@@ -507,13 +487,13 @@ TABLE: dict[str, dict[str, Callable[[Spot], Clue | None]]] = {
     },
     "ids": {
         "early": _start_differs,
-        "all": _start_after_prompt,
+        "all": _unless(_start_after_images, _start_differs),
         "few": _count_few,
         "content": _say_contrast,
         **dict.fromkeys(("later", "position"), _count_written),
-        "within": _not_equal_before,
+        "within": _unless(_equal_before, _count_written),
         "own": _say_contrast,
-        "block": lambda spot: None if _count_images(spot) else _count_samples(spot),
+        "block": _unless(_count_images, _count_samples),
         "samples": _count_samples,
         "first": _likeliness,
         "last": _likeliness,
@@ -593,7 +573,6 @@ def _scopes(conditions: Collection[Condition], roles: set[str]) -> frozenset[str
 
 
 def _roles(view: View, tokens: Array) -> set[str]:
-    """Return the roles of some tokens; empty where roles are not known."""
     known = read_roles(view)
     if known is None:
         return set()
@@ -602,14 +581,12 @@ def _roles(view: View, tokens: Array) -> set[str]:
 
 
 def _scopes_of_kinds(kinds: TwoKinds) -> frozenset[str]:
-    """Return what two kinds of groups, samples or rounds are about."""
     first = "early" if kinds.differing[0] == 0 else "later"
     scopes = {"group": "block", "sample": "samples", "round": first}
     return frozenset({scopes[kinds.unit]})
 
 
 def _scope(condition: Condition) -> str:
-    """Return what a condition is about."""
     name = condition.column
     scope = _SCOPES.get(name)
     if scope in ("later", "within", "position"):
@@ -631,7 +608,6 @@ def _read_lags(view: View, tokens: Array) -> dict[str, str]:
 
 
 def _columns(place: Place | TwoKinds | None) -> dict[str, str]:
-    """Return the clue of each column that tells workers, versions, caches or packs."""
     clues: dict[str, str] = {}
     if not isinstance(place, Place):
         return clues
@@ -645,19 +621,7 @@ def _columns(place: Place | TwoKinds | None) -> dict[str, str]:
     return clues
 
 
-def _num_equal_before(view: View, tokens: Array) -> int:
-    """Return how many tokens are before a place in its samples; 0 unless all equal."""
-    first = np.full(view.batch.num_samples, -1)
-    at = np.flatnonzero(tokens)[::-1]
-    first[view.sample[at]] = view.num_before[at]
-    before = view.num_before < first[view.sample]
-    is_enough = int((before & view.uncertain).sum()) >= MIN_UNSURE
-    is_equal = is_enough and not view.abs_diff[before].any()
-    return int(before.sum()) * is_equal
-
-
 def _read_facts(view: View) -> dict[str, str]:
-    """Return what the facts of a run speak for, by family."""
     facts = view.batch.meta.get("facts")
     facts = facts if isinstance(facts, Mapping) else {}
     items = [(str(name), str(value).lower()) for name, value in facts.items()]
@@ -672,7 +636,6 @@ def _read_facts(view: View) -> dict[str, str]:
 
 
 def _refuted(spot: Spot) -> set[str]:
-    """Return causes that the tokens of a place, or the batch, refute."""
     view = spot.view
     refuted = FORMULAS - spot.relations.keys()
     if view.facts.memo.get("stated_kind") and not view.usual.is_routed:

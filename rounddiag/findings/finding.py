@@ -307,7 +307,6 @@ def _by_sample(view: View, inside: Array) -> pd.DataFrame:
 
 
 def _by_step(view: View, inside: Array) -> pd.DataFrame:
-    """Return means over stretches of the response, in its samples and the others."""
     mine = np.isin(view.sample, np.unique(view.sample[inside]))
     edges = np.unique(np.quantile(view.position, np.linspace(0, 1, _STEPS + 1)))
     code = np.clip(
@@ -323,7 +322,6 @@ def _by_step(view: View, inside: Array) -> pd.DataFrame:
 
 
 def _means(view: View, place: Array, chosen: Array) -> pd.DataFrame:
-    """Return the mean |diff| of the chosen tokens at each place, with its interval."""
     values, at, sample = (x[chosen] for x in (view.abs_diff, place, view.sample))
     means = cell_means(values, at, sample, sample_clusters(view.batch))
     return means.rename(columns={"cell": "x"}).assign(y=means["mean"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rounddiag.wording import with_minus
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Measure:
     """One named number of the evidence.
 
@@ -18,7 +18,7 @@ class Measure:
 
     Examples
     --------
-    >>> print(Measure(name="temperature", value=0.7, low=0.69, high=0.71))
+    >>> print(Measure("temperature", 0.7, low=0.69, high=0.71))
     temperature 0.7 (0.69 to 0.71)
     """
 

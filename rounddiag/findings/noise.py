@@ -107,7 +107,6 @@ class Noise:
         return keeps_excess[0] is not None and not any(keeps_excess)
 
     def _kept_excess(self, before: Array, rest: Array, log_probs: Array) -> bool | None:
-        """Return whether half of the excess is left; None if there is no excess."""
         noise = self.of(log_probs)
         here, left = _mean(before), _mean(rest)
         return left - noise > (here - noise) / 2 if here > _MOST * noise else None

@@ -68,7 +68,6 @@ def find_onset(view: View, place: Place) -> Onset | None:
 
 
 def _by_owner(view: View, place: Place) -> tuple[Array, Array]:
-    """Return sums of |diff| and of what is usual, [groups or samples, rounds]."""
     group = view.facts.group
     owner = view.sample if group is None else group[view.sample]
     owner = np.unique(owner, return_inverse=True)[1]

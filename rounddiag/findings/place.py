@@ -248,7 +248,6 @@ def significant(view: View) -> Iterator[Place]:
 
 
 def _has_few(view: View) -> bool:
-    """Return whether too few samples have tokens for a spread between them."""
     return view.num_samples < MIN_CLUSTERS
 
 
@@ -405,7 +404,6 @@ class _Search:
         )
 
     def _numbers(self, tokens: Array, over: Array) -> dict[str, Any]:
-        """Return what is measured of the tokens of a place."""
         view = self.view
         size, usual = usual_size(view, self.searched & ~tokens)
         cluster = clusters(view)[tokens]
@@ -428,11 +426,11 @@ class _Search:
     def at_start(self, place: Place) -> Place:
         """Return a place that begins at a round or position from where it begins."""
         view = self.view
-        starts = [c for c in place.conditions if c.column in START_COLUMNS]
-        if len(starts) != 1 or starts[0].relation == "<=":
+        begins = _start_condition(place)
+        if begins is None or begins.relation == "<=":
             return place
         latest, start = start_of(view, place), find_start(view, place.base)
-        is_one_round = latest is None and starts[0].column == "round"
+        is_one_round = latest is None and begins.column == "round"
         if is_one_round or (latest is None and start is None):
             return place
         if start is None or start.column == "round":
@@ -456,12 +454,16 @@ class _Search:
         return replace(place, conditions=sort_for_sentence(conditions), **numbers)
 
 
+def _start_condition(place: Place) -> Condition | None:
+    starts = [c for c in place.conditions if c.column in START_COLUMNS]
+    return starts[0] if len(starts) == 1 else None
+
+
 def start_of(view: View, place: Place) -> int | None:
     """Return the round from which on a place is, if it is about one; else None."""
-    starts = [c for c in place.conditions if c.column in START_COLUMNS]
-    if len(starts) != 1 or starts[0].column != "round":
+    only = _start_condition(place)
+    if only is None or only.column != "round":
         return None
-    (only,) = starts
     value, last = int(str(only.value)), int(view.round.max())
     if only.relation == "<=" or (only.relation == "=" and value < last):
         return None
@@ -507,7 +509,6 @@ def _with_common_values(
 
 
 def _as_whole_groups(view: View, place: Place) -> Condition | None:
-    """Return the condition of a set that consists of whole groups; else None."""
     group = view.facts.group
     if group is None:
         return None

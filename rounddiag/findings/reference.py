@@ -257,7 +257,6 @@ def guess_kind(batch: Batch) -> tuple[str, bool]:
 
 
 def _facts(meta: object, name: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the facts that name a kind, without those that are off."""
     if isinstance(meta, Mapping):
         for key, value in meta.items():
             if key not in ("checks", "source"):

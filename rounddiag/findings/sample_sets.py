@@ -68,7 +68,6 @@ def _column(
     scope: Scope = "sample",
     relation: Relation = "=",
 ) -> ColumnOfTokens:
-    """Return the column with one value, which these tokens have."""
     codes = tokens.astype(np.int32) - 1
     return ColumnOfTokens(name, scope, codes, [value], (relation,), penalty)
 
@@ -84,14 +83,13 @@ def _sets(
     present = np.flatnonzero(e > 0)
     if len(present) < _MIN_ROWS or not over.any():
         return
-    counts = SampleCounts(present, h, e)
-    sets = _Sets(view, counts)
+    sets = _Sets(present, h, e, view)
     yield from sets.periods()
     yield from sets.block()
     yield from sets.any_set()
     yield from sets.groups()
     yield from sets.unions(columns)
-    yield from _own_starts(view, over, expected, counts)
+    yield from _own_starts(view, over, expected, sets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,13 +134,11 @@ def best_union(hits: Array, expected: Array) -> tuple[Array, Array, Array]:
     return h, e, order
 
 
-class _Sets:
+@dataclass(frozen=True, eq=False)
+class _Sets(SampleCounts):
     """The sets of samples at one level."""
 
-    def __init__(self, view: View, counts: SampleCounts) -> None:
-        self.view, self.counts, self.present = view, counts, counts.present
-        self.hits, self.expected = counts.hits, counts.expected
-        self.whole, self.spread = counts.whole, counts.spread
+    view: View
 
     def _candidate(
         self, name: str, rows: Array, text: str, value: int, penalty: float
@@ -253,7 +249,6 @@ def _ordinal(number: int) -> str:
 def _best_set(
     hits: Array, expected: Array, whole: tuple[float, float]
 ) -> tuple[Array, float]:
-    """Return the units above the threshold that gains most, and the penalty of it."""
     num = len(hits)
     order = np.argsort(-hits / np.maximum(expected, 1e-300), kind="stable")
     h, e = np.cumsum(hits[order])[:-1], np.cumsum(expected[order])[:-1]
@@ -319,7 +314,6 @@ def find_turns(sample: Array, before: Array, counts: SampleCounts) -> _Turns | N
 def _own_starts(
     view: View, over: Array, expected: Array, counts: SampleCounts
 ) -> Iterator[_Candidate]:
-    """Yield the samples that differ from a token of their own on."""
     hot = np.flatnonzero(over)
     sample = view.sample[hot]
     first = np.r_[0.0, np.cumsum(counts.expected)[:-1]]

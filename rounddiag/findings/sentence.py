@@ -119,7 +119,6 @@ def _describe_all(view: View, mean: float) -> str:
 
 
 def _conditions(where: Mapping[str, Any]) -> list[str]:
-    """Return the conditions that a detector knows, in words."""
     onset, conditions = where.get("onset"), []
     if onset is not None:
         conditions.append(f"from round {onset.round} on")
@@ -213,13 +212,11 @@ def _sentence(finding: Finding) -> str:
 
 
 def _write_sentence(clause: str, check: str | None) -> str:
-    """Write a clause as a sentence, with the name of the check that says it."""
     end = f' (failed check "{check}").' if check else "."
     return f"{capitalize(clause)}{end}"
 
 
 def _describe_level(diagnosis: Diagnosis) -> str:
-    """Return the level of a batch in which nothing stands out."""
     level, is_drift = diagnosis.level, diagnosis.reference.is_drift
     if level.mean_abs_diff == 0:
         return f"All {level.num_tokens:,} tokens compared have bitwise equal log-probs."
@@ -295,7 +292,6 @@ def describe_mass(view: View) -> str:
 
 
 def _advise(diagnosis: Diagnosis) -> str:
-    """Return what `write_advice` says of the mismatch."""
     if diagnosis.verdict == "not_measurable":
         return ""
     if diagnosis.verdict == "identical":
@@ -327,7 +323,6 @@ def _advise(diagnosis: Diagnosis) -> str:
 
 
 def _name(finding: Finding) -> str:
-    """Return the cause and how it was shown, or the families and what tests them."""
     if finding.kind in ("fact", "reversal"):
         name = "cause not known" if finding.cause == "unknown" else _meaning(finding)
         return f"{capitalize(name)}. {finding.shown}"
@@ -345,7 +340,6 @@ def _meaning(finding: Finding) -> str:
 
 
 def _describe_checks(diagnosis: Diagnosis) -> str:
-    """Say how many checks passed, and which could not be tested for want of a field."""
     checks = diagnosis.checks
     text = f"{pluralize(len(checks.passed), 'check')} passed"
     untested = [check for check in checks.not_testable if check.kind != "note"]

@@ -248,7 +248,6 @@ def find_slices(cells: Cells, counts: Counts, spread: float) -> list[Slice]:
 
 
 def _is_minimal(cells: Cells, counts: Counts, conjunction: Slice) -> bool:
-    """Return whether tokens that meet all but one of the conditions differ less."""
     rate = conjunction.hits / conjunction.expected
     inside = [select_cells(cells, (part,)) for part in conjunction.parts]
     for index in range(len(conjunction.parts)):
@@ -264,7 +263,6 @@ def _is_minimal(cells: Cells, counts: Counts, conjunction: Slice) -> bool:
 def _extend(
     cells: Cells, counts: Counts, base: Slice, whole: tuple[float, float], spread: float
 ) -> Iterator[Slice]:
-    """Yield a slice with each further condition."""
     used = {part[0] for part in base.parts}
     conditions = [
         condition
@@ -307,7 +305,6 @@ class _Sums:
 
 
 def _conditions(cells: Cells, counts: Counts, base: Slice) -> Iterator[_Sums]:
-    """Yield the sums of all conditions among the tokens of a slice."""
     inside = select_cells(cells, base.parts)
     # Few cells have hits, and few of a longer slice have anything.
     chosen = np.flatnonzero(inside) if base.parts else slice(None)

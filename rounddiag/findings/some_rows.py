@@ -45,7 +45,6 @@ def settings_of_sets(view: View) -> Iterator[Evidence]:
 
 
 def _relations(view: View) -> dict[str, _Relation]:
-    """Return the sums by sample of the relation of each setting."""
     num = view.batch.num_samples
 
     def sums(chosen: Array, *values: Array) -> list[Array]:
@@ -71,7 +70,6 @@ def _excess_of_line(sums: list[Array]) -> Array:
 
 
 def _natural_sets(view: View) -> Iterator[tuple[str, Array]]:
-    """Yield the samples with each value of a column, and those without an image."""
     begins = np.unique(view.sample, return_index=True)
     for column in columns_of_tokens(view):
         codes = np.full(view.batch.num_samples, -1)
@@ -108,7 +106,6 @@ def _one_sided(view: View) -> Array:
 
 
 def _undone(view: View, name: str, samples: Array, text: str) -> Iterator[Evidence]:
-    """Yield what a detector finds in the tokens of some samples only."""
     chosen = samples[view.sample]
     num = len(np.unique(view.sample[chosen]))
     if num < MIN_SAMPLES or chosen.all() or name not in DETECTORS:
@@ -126,7 +123,6 @@ def _undone(view: View, name: str, samples: Array, text: str) -> Iterator[Eviden
 
 
 def _within(samples: Array, evidence: Evidence) -> Callable[[View], Array]:
-    """Return the effect of evidence at the tokens of some samples."""
     undo = evidence.effect
 
     def effect(view: View) -> Array:

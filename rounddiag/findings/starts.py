@@ -83,7 +83,6 @@ def _find_tied(
     splits: dict[str, tuple[int, float, int]],
     first: int,
 ) -> int | None:
-    """Return the position in the context that parts tokens as a round does."""
     if "context_length" not in splits:
         return None
     at = splits["context_length"][0]

@@ -40,6 +40,20 @@ def test_ends_of_several_samples_are_padding(
     assert came_to(COVERS_WRITTEN, padded_ends(*sizes))[2] == samples
 
 
+@pytest.mark.parametrize(("size", "samples"), [(3, ()), (6, (2, 4))])
+def test_rows_with_log_probs_only_outside_of_the_mask_are_inverted(
+    size: int, samples: tuple[int, ...]
+) -> None:
+    """With one zero in ten elsewhere, three are likely in some row, and six are not."""
+    rows = [[-1.0, *[-0.5] * 8, 0.0] if k % 5 else [-1.0] * 10 for k in range(10)]
+    mask = torch.ones(10, 10, dtype=torch.int64)
+    for row in (2, 4):
+        mask[row, size:] = 0
+        rows[row] = [0.0] * size + [-1.0] * (10 - size)
+    batch = replace(scored(rows, rows), response_mask=mask.flatten())
+    assert came_to(COVERS_WRITTEN, batch)[2] == samples
+
+
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1))
 def test_the_flagged_end_of_a_sample_is_that_of_a_loop(rows: list[list[bool]]) -> None:
     written = Written.from_batch(scored(*[[[-1.0] * len(row) for row in rows]] * 2))

@@ -85,10 +85,10 @@ def _find(view: View, engine: str, given: Array, other: Array) -> Evidence | Non
         cause="unknown",
         tokens=tokens,
         measures=(
-            Measure(name="tokens", value=num, unit="tokens"),
-            Measure(name="share that is higher", value=above, unit="share"),
-            Measure(name="share that adds up to 1 at most", value=fits, unit="share"),
-            Measure(name="mean |diff| of likely tokens", value=rest, unit="nat"),
+            Measure("tokens", num, "tokens"),
+            Measure("share that is higher", above, "share"),
+            Measure("share that adds up to 1 at most", fits, "share"),
+            Measure("mean |diff| of likely tokens", rest, "nat"),
         ),
         where={
             "fact": f"{num:,} tokens that `{name}` finds unlikely have a higher"

@@ -58,9 +58,9 @@ def undo_bias(view: View, tokens: Array) -> Evidence | None:
         tokens=tokens,
         effect=(lambda other: np.full(len(other), bias)) if is_whole else None,
         measures=(
-            Measure(name="constant", value=bias, unit="nat"),
-            Measure(name="mean |diff|", value=here, unit="nat"),
-            Measure(name="mean |diff| without the constant", value=left, unit="nat"),
+            Measure("constant", bias, "nat"),
+            Measure("mean |diff|", here, "nat"),
+            Measure("mean |diff| without the constant", left, "nat"),
         ),
         shown=(
             f"Undone with {with_minus(f'{-bias:+.3g}')} nat added to `{view.a}`, "

@@ -135,7 +135,6 @@ def _at_distance(
 
 
 def _number_runs(codes: Array, starts: Array) -> Array:
-    """Return a number for each run of codes: equal numbers are equal runs."""
     import pandas as pd
 
     number = codes[starts]
@@ -157,10 +156,10 @@ def _evidence(view: View, equal: Array, tokens: Array, engine: str) -> Evidence:
     return Evidence(
         tokens=tokens,
         measures=(
-            Measure(name="tokens", value=num, unit="tokens"),
-            Measure(name="samples", value=len(samples), unit="samples"),
-            Measure(name="mean |diff| here", value=here, unit="nat"),
-            Measure(name="mean |diff| elsewhere", value=elsewhere, unit="nat"),
+            Measure("tokens", num, "tokens"),
+            Measure("samples", len(samples), "samples"),
+            Measure("mean |diff| here", here, "nat"),
+            Measure("mean |diff| elsewhere", elsewhere, "nat"),
         ),
         where={
             "fact": f"{num:,} tokens have the `{engine}` log-probs of other tokens, in"

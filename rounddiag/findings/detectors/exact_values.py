@@ -65,7 +65,7 @@ def identical_log_probs(view: View) -> Evidence | None:
             "Equal bit by bit in both columns: true on-policy scoring, or one column"
             " is a copy of the other."
         ),
-        measures=(Measure(name="equal rows", value=float(rows.sum()), unit="samples"),),
+        measures=(Measure("equal rows", float(rows.sum()), "samples"),),
         next_step=(
             "If the trainer makes no pass of its own (verl: "
             "`rollout_correction.bypass_mode`), let it make one to compare the engines."
@@ -101,13 +101,9 @@ def low_precision(view: View) -> Iterator[Evidence]:
             adds_mismatch=False,
             tokens=np.ones(len(view), dtype=bool),
             measures=(
-                Measure(name="share on the grid", value=1.0, unit="share"),
-                Measure(name="typical step", value=step, unit="nat"),
-                Measure(
-                    name="median |diff|",
-                    value=float(np.median(view.abs_diff)),
-                    unit="nat",
-                ),
+                Measure("share on the grid", 1.0, "share"),
+                Measure("typical step", step, "nat"),
+                Measure("median |diff|", float(np.median(view.abs_diff)), "nat"),
             ),
             shown=f"`{name}` log-probs lie on the grid of {text}.",
             next_step=(

@@ -114,7 +114,6 @@ def not_written(view: View) -> Array:
 
 
 def _tokens(view: View, failed: Check) -> Array:
-    """Return the tokens that break a contract, or those of the samples that do."""
     if failed.tokens is None:
         return np.isin(view.sample, failed.samples)
     return np.isin(view.flat, failed.tokens)
@@ -129,7 +128,6 @@ def checks_of(view: View) -> Checks:
 
 
 def _impossible(view: View, failed: Check) -> dict[str, float]:
-    """Return the part of the generated tokens that have impossible values."""
     if failed.cause != "impossible_log_probs" or failed.tokens is None:
         return {}
     return {"part_impossible": len(failed.tokens) / max(view.batch.num_tokens, 1)}

@@ -61,10 +61,10 @@ def mask_offset(view: View) -> Evidence | None:
     return Evidence(
         tokens=tokens,
         measures=(
-            Measure(name="offset", value=offset, unit="tokens"),
-            Measure(name="growth with each round", value=growth, unit="tokens"),
-            Measure(name="mean |diff| of tokens it leaves", value=float(before.mean())),
-            Measure(name="mean |diff| of tokens it gains", value=float(away.mean())),
+            Measure("offset", offset, "tokens"),
+            Measure("growth with each round", growth, "tokens"),
+            Measure("mean |diff| of tokens it leaves", float(before.mean())),
+            Measure("mean |diff| of tokens it gains", float(away.mean())),
         ),
         shown=(
             f"Undone with the mask moved by {moved}{more},"

@@ -40,16 +40,14 @@ def logit_processor(view: View) -> Evidence | None:
         effect=split.effect,
         measures=(
             Measure(
-                name="diff at ids seen before minus diff at equally likely fresh ids",
-                value=split.gap,
-                unit="nat",
+                "diff at ids seen before minus diff at equally likely fresh ids",
+                split.gap,
+                "nat",
                 low=split.gap - 1.96 * split.error,
                 high=split.gap + 1.96 * split.error,
             ),
             Measure(
-                name="part of the squares that the split explains",
-                value=split.partial,
-                unit="share",
+                "part of the squares that the split explains", split.partial, "share"
             ),
         ),
         shown=(
@@ -159,7 +157,6 @@ def seen_in_context(view: View) -> Array:
 
 
 def _seen_in_context(batch: Batch) -> Array:
-    """Return, for each position of the responses, whether its id occurs before it."""
     ids, begins = batch.require_ids().cpu().numpy(), batch.offsets.tolist()
     prompts, limits = ids[:0], [0] * len(begins)
     if batch.prompt_ids is not None and batch.prompt_offsets is not None:
@@ -180,7 +177,6 @@ def seen_before(view: View) -> Array:
 
 
 def _repeats(keys: Array) -> Array:
-    """Return whether each key occurs before it."""
     import pandas as pd
 
     return pd.Series(keys).duplicated().to_numpy()

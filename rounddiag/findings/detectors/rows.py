@@ -78,9 +78,9 @@ def swapped_rows(view: View) -> Evidence | None:
             "partners": {row: match.partner for row, match in sorted(matches.items())},
         },
         measures=(
-            Measure(name="rows", value=len(matches), unit="samples"),
-            Measure(name="mean |diff| with their own row", value=here, unit="nat"),
-            Measure(name="mean |diff| with the other row", value=left, unit="nat"),
+            Measure("rows", len(matches), "samples"),
+            Measure("mean |diff| with their own row", here, "nat"),
+            Measure("mean |diff| with the other row", left, "nat"),
         ),
         shown=(
             f"With the `{view.b}` log-probs of another row, {here:.2g} nat become "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -85,9 +84,7 @@ def _shifted_ends(view: View) -> list[Evidence]:
     judged = _shifted_rest(view, tokens & ~fit & ~border & (lags == lag), lags)
     if tokens.sum() < MIN_ALL or not noise.is_undone(*judged):
         return []
-    return [
-        _evidence(view, tokens, lags, _Shape.from_starts(view, starts), (here, left))
-    ]
+    return [_evidence(view, tokens, lags, starts, (here, left))]
 
 
 def _shifted_starts(view: View) -> list[Evidence]:
@@ -250,28 +247,17 @@ def _gain_of_starts(
 
 
 def _begins(view: View) -> Array:
-    """Return whether a token is the first of its round in the view."""
     return np.r_[True, view.segment[1:] != view.segment[:-1]]
 
 
 def _gain(view: View, lag: int) -> tuple[Array, Array]:
     """Return |o_i - r_(i + lag)|, else NaN, and where there is such a token."""
-    num, k = len(view), abs(lag)
-    shifted = np.full(num, np.nan)
-    if num <= k:
-        return shifted, np.zeros(num, dtype=bool)
-    near = (view.flat[k:] - view.flat[:-k] == k) & (
-        view.segment[k:] == view.segment[:-k]
-    )
-    if lag > 0:
-        shifted[:-k] = np.where(
-            near, np.abs(view.log_prob_a[:-k] - view.log_prob_b[k:]), np.nan
-        )
-    else:
-        shifted[k:] = np.where(
-            near, np.abs(view.log_prob_a[k:] - view.log_prob_b[:-k]), np.nan
-        )
-    return shifted, np.isfinite(shifted)
+    index = np.arange(len(view))
+    pair = np.clip(index + lag, 0, len(view) - 1)
+    near = (pair - index == lag) & (view.flat[pair] - view.flat == lag)
+    near &= view.segment[pair] == view.segment
+    rest = np.abs(view.log_prob_a - view.log_prob_b[pair])
+    return np.where(near, rest, np.nan), near
 
 
 def _stretches(
@@ -298,7 +284,6 @@ def _stretches(
 def _stretches_of(
     view: View, searched: tuple[int, ...], min_tokens: int, min_gain: float
 ) -> tuple[Array, Array, Array]:
-    """Return the stretches of a view of which every round is searched."""
     begins = np.flatnonzero(_begins(view))
     ends = np.r_[begins[1:], len(view)]
     index = np.arange(len(view))
@@ -337,63 +322,26 @@ def _stretches_of(
     return tokens, lags, starts
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Shape:
-    """How the shifted stretches lie in their rounds.
+def _shape_of(view: View, starts: Array) -> tuple[bool, bool, str]:
+    """Return whether other ids made the stretches, whether that is open, and the scope.
 
-    Attributes
-    ----------
-    num_whole, num_inside : int
-        Rounds that are shifted from their start, and from a token inside of them.
-    num_healed, num_kept, num_late : int
-        Of those shifted from inside: the next round is sound; it is shifted from its
-        start; there is none, in a sample of several rounds.
+    `starts` has the first shifted token of each round, or -1. After other ids the next
+    round is sound; where none follows one that is shifted from inside, nothing tells.
     """
-
-    num_whole: int
-    num_inside: int
-    num_healed: int
-    num_kept: int
-    num_late: int
-
-    @classmethod
-    def from_starts(cls, view: View, starts: Array) -> _Shape:
-        """Count the stretches; `starts` has the first shifted token or -1, a round."""
-        segments = np.unique(view.segment, return_index=True)[1]
-        row = view.sample[segments]
-        shifted, begins_late = starts >= 0, starts > SLACK
-        has_next = np.r_[row[1:] == row[:-1], False]
-        next_shifted = np.r_[shifted[1:], False]
-        next_early = np.r_[starts[1:] <= SLACK, False]
-        inside = shifted & begins_late
-        healed = inside & has_next & ~next_shifted
-        goes_on = inside & has_next & next_shifted & next_early
-        late = inside & (view.round[segments] > 0) & ~healed & ~goes_on
-        return cls(
-            num_whole=int((shifted & ~begins_late).sum()),
-            num_inside=int(inside.sum()),
-            num_healed=int(healed.sum()),
-            num_kept=int(goes_on.sum()),
-            num_late=int(late.sum()),
-        )
-
-    @property
-    def is_retokenised(self) -> bool:
-        """Whether the shift ends with its round, as after other token ids."""
-        return self.num_healed + self.num_late > max(self.num_kept, self.num_whole)
-
-    @property
-    def is_ambiguous(self) -> bool:
-        """Whether no later round tells which of the two it is."""
-        settled = self.num_healed + self.num_kept > 0
-        return not settled and self.num_inside > self.num_whole
-
-    @property
-    def scope(self) -> str:
-        """The stretches in words."""
-        if self.num_inside > self.num_whole:
-            return f"from inside of {self.num_inside} rounds to their end"
-        return f"in {self.num_whole} whole rounds"
+    segments = np.unique(view.segment, return_index=True)[1]
+    row, inside = view.sample[segments], starts > SLACK
+    has_next = inside & np.r_[row[1:] == row[:-1], False]
+    later = np.r_[starts[1:], -1]
+    healed, goes_on = has_next & (later < 0), has_next & (later >= 0) & (later <= SLACK)
+    late = inside & (view.round[segments] > 0) & ~healed & ~goes_on
+    num_inside, num_whole = int(inside.sum()), int(((starts >= 0) & ~inside).sum())
+    is_inside = num_inside > num_whole
+    is_retokenised = bool((healed | late).sum() > max(goes_on.sum(), num_whole))
+    is_open = is_retokenised or (is_inside and not (healed | goes_on).any())
+    scope = f"in {num_whole} whole rounds"
+    if is_inside:
+        scope = f"from inside of {num_inside} rounds to their end"
+    return is_retokenised, is_open, scope
 
 
 _NEXT_STEP = {
@@ -406,21 +354,21 @@ _NEXT_STEP = {
 
 
 def _evidence(
-    view: View, tokens: Array, lags: Array, shape: _Shape, means: tuple[float, float]
+    view: View, tokens: Array, lags: Array, starts: Array, means: tuple[float, float]
 ) -> Evidence:
     lag, num_lag = np.unique(lags[tokens], return_counts=True)
     main_lag, num = int(lag[num_lag.argmax()]), int(tokens.sum())
     here, left = means
     names = ("shifted_log_probs", "retokenised")
-    cause, other = reversed(names) if shape.is_retokenised else names
-    is_open = shape.is_ambiguous or shape.is_retokenised
+    is_retokenised, is_open, scope = _shape_of(view, starts)
+    cause, other = reversed(names) if is_retokenised else names
     return Evidence(
         cause=cause,
         tokens=tokens,
         measures=_measures(main_lag, num, here, left),
         shown=(
             f"Undone with a lag of {with_minus(f'{main_lag:+d}')} against `{view.b}`, "
-            f"{here:.2g} nat become {left:.2g} at {num:,} tokens, {shape.scope}."
+            f"{here:.2g} nat become {left:.2g} at {num:,} tokens, {scope}."
         ),
         candidates=(other,) if is_open else (),
         next_step=_NEXT_STEP[cause],
@@ -429,15 +377,14 @@ def _evidence(
 
 def _measures(lag: int, num: int, here: float, left: float) -> tuple[Measure, ...]:
     return (
-        Measure(name="lag", value=lag, unit="tokens"),
-        Measure(name="tokens that lag", value=num, unit="tokens"),
-        Measure(name="mean |diff| at lag 0", value=here, unit="nat"),
-        Measure(name="mean |diff| with the lag", value=left, unit="nat"),
+        Measure("lag", lag, "tokens"),
+        Measure("tokens that lag", num, "tokens"),
+        Measure("mean |diff| at lag 0", here, "nat"),
+        Measure("mean |diff| with the lag", left, "nat"),
     )
 
 
 def _shifted_rest(view: View, tokens: Array, lags: Array) -> tuple[Array, Array, Array]:
-    """Return the indices of tokens, what the lag leaves of |diff|, and log-probs."""
     index = np.flatnonzero(tokens)
     other = index + lags[index]
     fits = (other >= 0) & (other < len(view))

@@ -67,10 +67,10 @@ def temperature(view: View) -> Evidence | None:
         effect=line.effect,
         where={"temperature": value},
         measures=(
-            Measure(name="temperature", value=value, low=low, high=high),
-            Measure(name="part of the other half explained", value=line.explained),
-            Measure(name="samples that agree", value=line.agreement, unit="share"),
-            Measure(name="share of |diff| left", value=float(left), unit="share"),
+            Measure("temperature", value, low=low, high=high),
+            Measure("part of the other half explained", line.explained),
+            Measure("samples that agree", line.agreement, "share"),
+            Measure("share of |diff| left", float(left), "share"),
         ),
         shown=(
             "The diff follows the log-odds themselves in"
@@ -186,7 +186,6 @@ def follow_log_odds(view: View) -> float:
 
 
 def _explain(x: Array, y: Array, fit: Array) -> float:
-    """Return which part of the squares of y a line of one half explains elsewhere."""
     if min(fit.sum(), (~fit).sum()) < MIN_PER_SAMPLE or x[fit].std() == 0:
         return 0.0
     rest = y[~fit] - np.polyval(np.polyfit(x[fit], y[fit], 1), x[~fit])

@@ -59,14 +59,14 @@ def truncated_sampling(view: View) -> Evidence | None:
         effect=_lost,
         measures=(
             Measure(
-                name="kept mass",
-                value=part_kept,
+                "kept mass",
+                part_kept,
                 low=part_kept - 1.96 * error,
                 high=part_kept + 1.96 * error,
             ),
-            Measure(name="part of |diff| that is missing mass", value=missing),
-            Measure(name="smallest kept mass (1 %)", value=float(bound)),
-            Measure(name="tokens with r exactly 0", value=alone, unit="tokens"),
+            Measure("part of |diff| that is missing mass", missing),
+            Measure("smallest kept mass (1 %)", float(bound)),
+            Measure("tokens with r exactly 0", alone, "tokens"),
         ),
         shown=(
             f"`{view.a}` gives the tokens {percent(lost)} less mass than `{view.b}` "
@@ -104,7 +104,6 @@ def _missing_mass(view: View) -> tuple[float, float, float] | None:
 
 
 def _is_missing(view: View) -> bool:
-    """Return whether the diff of a part of a batch is missing mass."""
     size = view.abs_diff[view.uncertain]
     possible = float(-np.expm1(-size).sum() / max(size.sum(), _TINY))
     return not size.any() or _mass(view)[2] > min(MIN_MISSING, NEARLY_ALL * possible)
@@ -125,7 +124,6 @@ def find_missing(view: View) -> float:
 
 
 def _lost(view: View) -> Array:
-    """Return the part of each token's diff that truncation can explain."""
     return np.where(view.uncertain, np.clip(view.diff, -LARGEST_DIFF, 0.0), 0.0)
 
 
