@@ -202,14 +202,17 @@ def test_ingestion_replaces_nothing_in_a_storage_that_it_reads(read: Path) -> No
         for out in ("memory://raw", "memory://other"):
             assert len(rd.ingest("memory://raw", out).failed) == 1
         assert memory.cat_file("/raw/step_1.parquet") == before
+        assert rd.ingest("memory://raw", "memory://done").written == (1,)
+        again = rd.ingest("memory://done", "memory://done", images="none")
+        assert (again.written, len(again.failed)) == ((), 1)
         assert memory.cat_file("/other/step_1.parquet") == b"mine"
         with Recorder("memory://other", every=1) as recorder:
             recorder.step(1, fields())
         assert recorder.errors == 1
         assert memory.cat_file("/other/step_1.parquet") == b"mine"
     finally:
-        memory.rm("/raw", recursive=True)
-        memory.rm("/other", recursive=True)
+        for folder in ("/raw", "/other", "/done"):
+            memory.rm(folder, recursive=True)
 
 
 def fields() -> dict[str, Any]:

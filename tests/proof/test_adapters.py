@@ -124,7 +124,16 @@ def test_an_adapter_off_or_scaled_is_proved(
         ({"lora_alpha": "x"}, None, "TypeError"),
         ({"target_modules": ["of_another_model"]}, {"a.lora_A.weight": (4, 9)}, "a"),
         ({}, {f"{LAYERS[0]}.lora_A.weight": (4, 9)}, "size mismatch"),
-        ({}, {"b.weight": (2, 2)}, "such as 'b.weight'"),
+        # What is loaded before the odd one is found is switched off, too.
+        (
+            {},
+            {
+                f"{LAYERS[0]}.lora_A.weight": (4, 32),
+                f"{LAYERS[0]}.lora_B.weight": (32, 4),
+                "b.weight": (2, 2),
+            },
+            "such as 'b.weight'",
+        ),
         ({}, {f"{LAYERS[0]}.lora_A.weight": (4, 32)}, "such as '.*lora_B"),
         ({}, b"no tensors", "SafetensorError"),
         (None, None, "adapter_config.json"),
