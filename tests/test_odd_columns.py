@@ -124,6 +124,15 @@ def frames(batch: Batch) -> dict[str, View]:
     }
 
 
+# One of each way in which `stats.means_by` finds the place of a token.
+MEANS: dict[str, Callable[..., Any]] = {
+    "means_by": partial(stats.means_by, x="round"),
+    "means by token": partial(stats.means_by, x="token"),
+    "means by role": partial(stats.means_by, x="role"),
+    "means by probability": partial(stats.means_by, x="probability"),
+}
+
+
 def statistics(batch: Batch) -> dict[str, View]:
     """Every function of `rounddiag.stats`; of tokens, or of pairs of batches."""
     tokens, rounds = rd.token_frame(batch), rd.round_frame(batch)
@@ -131,6 +140,7 @@ def statistics(batch: Batch) -> dict[str, View]:
     of_tokens = ("worst_cells", "worst_samples", "worst_tokens")
     others: dict[str, View] = {
         "compare_batches": lambda: stats.compare_batches([batch, batch]),
+        **{name: partial(means, batch) for name, means in MEANS.items()},
         "few_rows": lambda: stats.few_rows(stats.round_summary(batch)),
         "paired_cells": lambda: stats.paired_cells(rounds, rounds, pairs),
         "pair_samples": pairs.to_html,
@@ -152,6 +162,7 @@ def split(batch: Batch) -> list[tuple[str, View]]:
         if callable(function := getattr(package, name))
         and "by" in inspect.signature(function).parameters
     }
+    functions |= {f"{name}, by": function for name, function in MEANS.items()}
     return [
         (name, partial(function, batch, by=column))
         for name, function in functions.items()
