@@ -113,8 +113,8 @@ def _alike(where: Path_, root: Any) -> list[dict[Any, Any]]:
     try:
         records = [at(root, ("samples", n, *where[2:])) for n in samples]
     except (TypeError, LookupError):  # some have no such object
-        return [at(root, where)]
-    return [record for record in records if isinstance(record, dict)]
+        return []
+    return records if all(isinstance(record, dict) for record in records) else []
 
 
 TABLES = (".parquet", ".arrow")
