@@ -93,7 +93,7 @@ class ListPath:
         """Whether a field counts the items, and the model wrote some."""
         steps = [1] * (len(self.items) - 1)
         for name in self.items[0] if steps else ():
-            numbers = [item.get(name) for item in self.items]
+            numbers: list[Any] = [item.get(name) for item in self.items]
             if {*map(type, numbers)} == {int} and np.diff(numbers).tolist() == steps:
                 return len(self.fields) > 0
         return False

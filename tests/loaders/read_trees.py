@@ -24,13 +24,14 @@ from rounddiag.loaders import json_lines
 from rounddiag.loaders.frameworks import martingale
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.pickle.unpickler import PickleMachine
+from rounddiag.text import json_text
 
 Path_ = tuple[Any, ...]
 Place = tuple[object, Path_]  # which of the trees that are read, and where in it
 # A message, block or call has one of these; plain marks of it say how it is read.
 OF_MESSAGES = {
     *("type", "role", "content", "function", "tool_call_id", "toolUseId", "call_id"),
-    *("function_name", "toolName", "toolCallId", "args"),
+    *("function_name", "toolName", "toolCallId", "args", "object"),
 }
 # Objects of torch, numpy and tensordict say how a value is stored; of these, the
 # entries of a TensorDict and the items of an array of objects are the writer's.
@@ -80,9 +81,9 @@ def at(value: Any, path: Path_) -> Any:
 
 
 @contextmanager
-def trees_read(visit: Callable[[object, Any], None]) -> Iterator[None]:
+def trees_read(visit: Callable[[object, Any], object]) -> Iterator[None]:
     """Show every tree of JSON or of a pickle that is read, and which it is."""
-    parse, run = json_lines.parse_json, PickleMachine.run
+    parse, run = json_text.parse_json, PickleMachine.run
 
     def parse_json(text: Any, *shape: Any, **options: Any) -> Any:
         value = parse(text, *shape, **options)
@@ -110,9 +111,10 @@ def _alike(where: Path_, root: Any) -> list[dict[Any, Any]]:
         return [at(root, where)]
     samples = range(len(root["samples"]))
     try:
-        return [at(root, ("samples", n, *where[2:])) for n in samples]
+        records = [at(root, ("samples", n, *where[2:])) for n in samples]
     except (TypeError, LookupError):  # some have no such object
-        return [at(root, where)]
+        return []
+    return records if all(isinstance(record, dict) for record in records) else []
 
 
 TABLES = (".parquet", ".arrow")

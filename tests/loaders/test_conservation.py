@@ -821,6 +821,20 @@ LAYOUTS: dict[str, list[dict[str, Any]]] = {
         for name, row in FROM_STEPS.items()
     },
     "rows of tokens": [TOKEN_ROW, TOKEN_ROW],
+    "OSWorld": [OSWORLD, {**OSWORLD, "reward": 0.25}, {"Error": "no answer"}],
+    "AndroidWorld": [
+        {
+            "goal": "Open the menu.",
+            "task_template": "OpenMenu",
+            "is_successful": 1.0,
+            "screen_config": {"width": 1080},
+            "episode_data": {
+                "action_prompt": ["p0", "p1"],
+                "action_output": ["Action: {}", "Reason: none."],
+                "action": [{"index": 3}, None],
+            },
+        }
+    ],
 }
 OURS = ("row", "num_rows", "content", "status", "id", "reward", "is_rewritten")
 
@@ -874,7 +888,9 @@ def test_a_value_that_is_added_anywhere_is_somewhere(
     seven: int,
 ) -> None:
     source = CASES[case]
-    is_json = isinstance(source, Path) and source.suffix not in PICKLES
+    is_json = case in {"OSWorld", "AndroidWorld"} or (
+        isinstance(source, Path) and source.suffix not in PICKLES
+    )
     place = data.draw(st.sampled_from(places_in(source)), "place")
     name = data.draw(st.sampled_from([*OURS, "added7"]), "name")
     kind = data.draw(st.sampled_from(JSON_KINDS if is_json else [*ADDED]), "kind")

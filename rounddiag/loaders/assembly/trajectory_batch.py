@@ -14,7 +14,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.contexts import context_columns
 from rounddiag.batch.layout import as_tensor
-from rounddiag.batch.left_out import left_out_entry
+from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.batch.picture_places import with_pictures
 from rounddiag.batch.turns import as_turns
 from rounddiag.columns.column import is_real
@@ -224,8 +224,17 @@ def _with_calls(samples: Sequence[Transcript], fields: dict[str, Any]) -> Batch:
     turn_of_round = turn_of_step[known["row"]]
     batch = _with_rounds(replace(joined, **others), samples, turn_of_round)
     keys = {name: known[name] for name in ("sample", "round")}
-    columns = {**keys, **batch.round_columns, **context_columns(batch)}
-    return replace(batch, round_columns=columns)
+    derived = context_columns(batch)
+    lost = {
+        name
+        for name in derived.keys() & batch.round_columns.keys()
+        if derived[name].tolist() != batch.round_columns[name].tolist()
+    }
+    return replace(
+        batch,
+        round_columns={**keys, **batch.round_columns, **derived},
+        meta={**batch.meta, **left_out_entry({*left_out_of(batch), *lost})},
+    )
 
 
 def _plain_turns(samples: Sequence[Transcript]) -> list[list[tuple[str, str, int]]]:

@@ -45,6 +45,8 @@ def read_checkpoint(lines: JsonLines, source: Source) -> Iterator[Transcript]:
         transcript = Transcript(file=source.path, names={name: 0})
         data = object_in(episode.get(_DATA))
         rows = {key: _items(row) for key, row in data.items()}
+        others = {key: value for key, value in data.items() if not rows[key]}
+        transcript.leave_out(others, of=_DATA)
         for index in range(max(map(len, rows.values()), default=0)):
             _add_step(
                 transcript,

@@ -152,10 +152,7 @@ def _add_trial(transcript: Transcript) -> None:
     transcript.columns = columns
 
 
-_OF_TRIALS = (
-    *("id", "trial_uri", "task_checksum", "schema_version", "agent_result"),
-    *("verifier_result", "exception_info"),
-)
+_OF_TRIALS = ("schema_version", "agent_result", "verifier_result", "exception_info")
 
 
 def _read(folder: Path, name: str) -> dict[str, Any] | None:

@@ -278,12 +278,15 @@ def read_mini_swe_agent(lines: JsonLines, source: Source) -> Iterator[Transcript
                 transcript.leave_out(action, "command", of="messages.extra.actions")
             turn.action = "\n".join(texts) or turn.action
         stats = transcript.plain(info.get("model_stats"), of="info.model_stats")
+        ended = outcome(info, status="exit_status")
+        twice = stats.keys() & ended.keys()
+        transcript.left_out |= {f"info.model_stats.{name}" for name in twice}
         transcript.columns = {
             **transcript.plain(document, "info", "messages", "trajectory_format"),
             **transcript.plain(info, "exit_status", "model_stats", of="info"),
             **stats,
             **outcome(stats, cost="instance_cost"),
-            **outcome(info, status="exit_status"),
+            **ended,
         }
         yield transcript
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rounddiag.batch.content import is_empty
@@ -14,6 +14,7 @@ from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import read_document
 from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source
+from rounddiag.loaders.tables import LazyFields
 from rounddiag.loaders.torch_file import data_start, open_zip
 from rounddiag.text.json_text import object_in, objects_in
 
@@ -62,7 +63,7 @@ def _unpacked(
 def _sample(document: dict[str, Any], source: Source) -> Transcript:
     name, epoch = str(document.get("id")), document.get("epoch")
     transcript = Transcript(file=source.path, names={f"{name}_epoch_{epoch}": 0})
-    attached = object_in(document.get("attachments"))
+    attached = LazyFields.watch(object_in(document.get("attachments")))
     calls = _calls(document)
     messages = messages_in(document.get("messages"))
     for message in messages or messages_in(document.get("input")):
@@ -82,9 +83,15 @@ def _sample(document: dict[str, Any], source: Source) -> Transcript:
         **outcome(document, seconds="total_time"),
         **_usage(object_in(document.get("model_usage")).values()),
     }
-    usages = [output.get("usage"), *object_in(document.get("model_usage")).values()]
-    for usage in usages:
+    used = object_in(document.get("model_usage"))
+    for usage in (output.get("usage"), *used.values()):
         transcript.leave_out(usage, "output_tokens", "total_cost", of="usage")
+    models = [name for name in used if isinstance(used[name], dict)]
+    transcript.leave_out(used, *models, of="model_usage")
+    for choice in choices:
+        transcript.leave_out(choice, "message", "stop_reason", of="output.choices")
+    if attached.left_out:
+        transcript.left_out.add("attachments")
     if any(message not in messages for message in objects_in(document.get("input"))):
         transcript.left_out.add("input")
     for field, inner in (("error", "message"), ("limit", "type")):
@@ -143,7 +150,7 @@ def _add_scores(transcript: Transcript, scores: dict[str, Any]) -> None:
             transcript.left_out.add(f"scores.{scorer}.value")
 
 
-def _resolved(value: Any, attached: dict[str, Any]) -> Any:  # noqa: ANN401 any JSON
+def _resolved(value: Any, attached: Mapping[str, Any]) -> Any:  # noqa: ANN401 any JSON
     if isinstance(value, str):
         return attached.get(value.removeprefix(_ATTACHED), value)
     if isinstance(value, dict):

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rounddiag.batch.content import as_json
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import AgentTurn, Transcript
@@ -41,6 +42,7 @@ def read_run(lines: JsonLines, source: Source) -> Iterator[Transcript]:
     for record in lines:
         if "Error" in record:
             transcript.columns["error"] = str(record["Error"])
+            transcript.leave_out(record, "Error", of="rows")
             continue
         answer = (record.get("step_num"), str(record.get("response")))
         if answer != last or record.get("response") is None:
@@ -48,7 +50,11 @@ def read_run(lines: JsonLines, source: Source) -> Iterator[Transcript]:
         else:
             turn = transcript.rounds[-1]
             turn.action = f"{turn.action}\n{_text(record.get('action'))}"
-            turn.columns |= _round_columns(transcript, record)
+            columns = _round_columns(transcript, record)
+            twice = columns.keys() & turn.columns.keys()
+            lost = {name for name in twice if columns[name] != turn.columns[name]}
+            transcript.left_out |= {f"rows.{name}" for name in lost}
+            turn.columns |= columns
         last = answer
         _add_observation(transcript, record)
     transcript.columns |= _sample_columns(folder)
@@ -87,16 +93,19 @@ def _text(value: object) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     items = value if isinstance(value, list) else [value]
-    return "\n".join(map(str, items))
+    return "\n".join(
+        as_json(item) if isinstance(item, dict) else str(item) for item in items
+    )
 
 
 def _round_columns(transcript: Transcript, record: dict[str, Any]) -> dict[str, object]:
     columns = transcript.plain(record, *_READ)
     response = record.get("response")
     if isinstance(response, dict):
+        texts = [name for name in _WRITTEN if isinstance(response.get(name), str)]
         # A raw response repeats the parts of it.
-        used = _WRITTEN if not response.get(_WRITTEN[0]) else ()
-        columns |= transcript.named(response, *_WRITTEN[:1], *used, of="response")
+        used = texts[:1] if response.get(_WRITTEN[0]) else texts
+        columns |= transcript.named(response, *used, of="response")
     return {
         **columns,
         **transcript.named(record.get("info"), of="info"),

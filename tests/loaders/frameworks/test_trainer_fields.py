@@ -186,35 +186,6 @@ def test_roll_s_dump_of_a_rollout_has_the_sampler_s_log_probs() -> None:
     assert "rollout_log_probs" in found
 
 
-def test_the_file_of_the_real_trl_opens() -> None:
-    batch = load(DATA / "trl-1.16.0_step_2_rank_0.pt")
-
-    assert (len(batch), batch.num_rounds, batch.num_tokens, batch.step) == (4, 8, 28, 2)
-    assert batch.require_ids()[:7].tolist() == [20, 29, 27, 7, 8, 6, 12]
-    assert batch.response_mask[:7].tolist() == [1, 1, 1, 0, 0, 1, 1]
-    assert batch.prompt_ids.tolist() == [3, 4, 3, 4, 5, 6, 7, 5, 6, 7]
-    assert len(set(batch.group_ids or ())) == 2
-    written = batch.response_mask == 1
-    diff = (batch.log_probs("old") - batch.log_probs("rollout"))[written].abs()
-    assert 0 < diff.max() < 1e-5
-
-
-def test_the_file_of_the_real_openrlhf_opens() -> None:
-    batch = load(DATA / "openrlhf-0.11.2_step_40.pt")
-
-    assert (len(batch), batch.num_rounds, batch.num_tokens, batch.step) == (
-        4,
-        8,
-        25,
-        40,
-    )
-    assert batch.group_ids == ("0", "0", "1", "1")
-    assert batch.prompt_ids.tolist() == [1, 2, 3, 1, 2, 3, 4, 5, 4, 5]
-    written = batch.response_mask == 1
-    diff = (batch.log_probs("old") - batch.log_probs("rollout"))[written].abs()
-    assert 0 < diff.max() < 1e-5
-
-
 def test_a_folder_of_the_real_datasets_opens() -> None:
     names = {"rollout_log_probs": "sampler", "old_log_probs": "trainer"}
     batch = load(DATA / "datasets-5.2.0", columns={**names, "group_ids": "task"})
