@@ -56,7 +56,13 @@ def lab(
 
 
 def test_keys_in_a_control_leave_the_cells_alone(lab: LabNotebook) -> None:
-    controls = ("select[aria-label=by]", "[type=checkbox]", "[type=radio]", "button")
+    controls = (
+        "select[aria-label=by]",
+        "[type=range]",
+        "[type=checkbox]",
+        "[type=radio]",
+        "button",
+    )
     for control, key in product(controls, KEYS):
         assert ask(lab.page, FOCUS, control) is True
         lab.page.keyboard.press(key)

@@ -132,13 +132,17 @@ def test_a_new_answer_leaves_the_focus_where_it_is(page: PartsPage) -> None:
     assert field(page, "signed").is_checked()
 
 
-def test_the_threshold_is_a_number(page: PartsPage) -> None:
-    number = field(page, "threshold")
+def test_the_threshold_is_a_number_and_a_logarithmic_slider(page: PartsPage) -> None:
+    number, slider = field(page, "threshold"), field(page, "Threshold, logarithmic")
     assert number.input_value() == "0.693"
     assert page.texts(".rdx-beyond") == ["5 beyond · 2.5 % · 1 sample · of 200 tokens"]
+    slider.press("End")
+    assert number.input_value() == "10"
+    slider.press("Home")
     number.fill("0.25")
     number.press("Enter")
-    assert page.said == [["set", {"threshold": 0.25}]]
+    chosen = [["set", {"threshold": value}] for value in (10, 0.001, 0.25)]
+    assert page.said == chosen
 
 
 @pytest.mark.parametrize("typed", ["0", "-1", ""])

@@ -1,8 +1,12 @@
 // @ts-check
 // The two lines at the top: batch and verdict; metric, threshold and filter.
 
+const THRESHOLD_ENDS = [-3, 1]; // powers of ten, in nats
+
 /** `onSet` gets a new threshold. */
 function thresholdField(onSet) {
+  const [min, max] = THRESHOLD_ENDS;
+  const slider = element("input", { type: "range", min, max, step: 0.01, "aria-label": "Threshold, logarithmic" });
   const line = errorLine();
   const exact = textField("threshold", setExact, line, { type: "number", step: "any" });
   let now = 1;
@@ -12,9 +16,15 @@ function thresholdField(onSet) {
     { class: "rdx-threshold", title: "Tokens with a larger |diff| are underlined and counted" },
     exact.node,
     element("span", {}, "nat"),
+    slider,
     beyond,
     line.node,
   );
+  const chosen = () => Number((10 ** Number(slider.value)).toPrecision(3));
+  slider.addEventListener("input", () => {
+    exact.input.value = chosen();
+  });
+  slider.addEventListener("change", () => onSet(chosen()));
 
   function setExact(value) {
     if (value > 0) onSet(value);
@@ -31,6 +41,8 @@ function thresholdField(onSet) {
   function show(value, counts) {
     now = value;
     exact.set(Number(value.toPrecision(3)));
+    slider.value = Math.log10(value);
+    slider.setAttribute("aria-valuetext", `${number(value)} nat`);
     beyond.textContent = beyond.title = counts ? beyondText(counts) : "";
   }
 
