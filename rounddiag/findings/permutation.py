@@ -142,7 +142,8 @@ def chance_of(search: Search, trial: Trial) -> float | None:
         return rotate_turns(rotation, len(units.group), search.rng).p_value(value)
     if chosen := units.parts(trial, "chosen"):
         return chance_of_split(search, trial, chosen)
-    for kind in ("within", "between"):
+    kinds: tuple[_Kind, ...] = ("within", "between")
+    for kind in kinds:
         if units.parts(trial, kind):
             return chance_between_units(search, trial, kind)
     return chance_along(search, trial)
