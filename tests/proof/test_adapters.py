@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from tests.proof import test_local
 from tests.proof.test_local import log_probs, make_batch
 from tests.proof.test_prove import say
 
-pytest.importorskip("peft", reason="peft is the extra `lora`")
+pytestmark = pytest.mark.skipif(
+    find_spec("peft") is None, reason="peft is the extra `lora`"
+)
 folder = test_local.folder  # the same fixture
 LAYERS = [
     f"model.layers.{layer}.{name}"

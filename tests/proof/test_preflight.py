@@ -42,6 +42,7 @@ def engine() -> LocalEngine:
 @pytest.fixture(scope="module")
 def sound(engine: LocalEngine) -> rd.Preflight:
     """A sound server with a cache, a function as the trainer, and a known change."""
+    pytest.importorskip("peft", reason="peft is the extra `lora`")
     with serving(ModelServer(engine=engine, has_cache=True)) as server:
         return rd.preflight(MODEL, server.url, scorer=forward, after=server.sync)
 
@@ -117,6 +118,7 @@ def test_the_batch_has_the_ids_that_the_server_read(sound: rd.Preflight) -> None
 def test_the_command_prints_a_line_a_check(
     engine: LocalEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("peft", reason="peft is the extra `lora`")
     file = tmp_path / "episodes.parquet"
     with serving(ModelServer(engine=engine)) as server:
         words = ["preflight", MODEL, "--server", server.url, "--json", "-o", str(file)]
@@ -212,6 +214,7 @@ def test_no_server_is_exit_code_two(capsys: pytest.CaptureFixture[str]) -> None:
 def test_planted_faults_are_each_found_in_their_own_line(
     names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("peft", reason="peft is the extra `lora`")
     # Two of the four tasks: one picture a round, and several of every size.
     monkeypatch.setattr(
         "rounddiag.proof.preflight.make_episodes",
