@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -210,7 +210,7 @@ def _diagnose(path: Path) -> Iterator[tuple[str, float]]:
     )
 
 
-def _batch(fields: dict[str, torch.Tensor]):  # noqa: ANN202 the checkout's Batch
+def _batch(fields: dict[str, torch.Tensor]) -> Any:
     import rounddiag as rd
 
     plain = {name: values for name, values in fields.items() if name != "responses"}

@@ -173,7 +173,7 @@ def test_results_are_kept_until_the_batch_changes() -> None:
     batch = scored([[-1.0]], [[-0.5]])
     first = check(batch)
     assert all(one is two for one, two in zip(check(batch), first, strict=True))
-    batch.old_log_probs[0] = 0.5
+    batch.log_probs("old")[0] = 0.5
     assert [result.name for result in check(batch).failed] == [
         "log-probs are not above 0"
     ]

@@ -270,7 +270,7 @@ def test_what_is_unknown_is_not_given_as_a_value(
 @pytest.mark.parametrize("name", ["score", "reward", "entropy"])
 def test_an_unknown_number_is_in_no_range_of_means(name: str) -> None:
     batch = partly(name)
-    rows = value_means(Session({"batch": batch}, {}), name)["rows"]
+    rows = value_means(Session(batch, {}), name)["rows"]
     known = [row for row in rows if row["condition"] != [None]]
     assert sum(row["num_tokens"] for row in known) == 3 * (NUM - 1)
     flags = BatchColumns(batch).keep(name, [None])  # the condition of the other row

@@ -253,7 +253,8 @@ def test_a_report_opens_what_the_explorer_opens(tmp_path: Path) -> None:
     rd.report("sample_data/run", tmp_path / "run.html")
     assert "Rounds over steps" in (tmp_path / "run.html").read_text()
     path = "sample_data/healthy.parquet"
-    for pair in ([path, path], {"before": path, "after": path}):
+    pairs: tuple[Any, ...] = ([path, path], {"before": path, "after": path})
+    for pair in pairs:
         for open_it in (rd.explore, partial(rd.report, path=tmp_path / "two.html")):
             with pytest.raises(
                 rd.errors.FrameError, match=r"of 2\. `rounddiag\.plot_co"

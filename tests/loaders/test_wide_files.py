@@ -134,10 +134,10 @@ def test_only_rounds_of_enough_samples_have_an_interval_of_differences(
 
 @pytest.mark.slow
 def test_many_rounds_are_explored(long: Batch) -> None:
-    handle = RequestHandler(Session({"batch": long}, {}), lambda: None)
+    handle = RequestHandler(Session(long, {}), lambda: None)
     overview: Any = handle("overview", {"theme": "light"})
     assert overview["head"]["num_rounds"] == 20_000
-    reply: Any = handle("trajectory", {"sample": 0, "batch": 0})
+    reply: Any = handle("trajectory", {"sample": 0})
     plain: Any = serialize(reply)[0]
     assert len(plain["rounds"]) == 20_000
     assert len(plain["gaps"]) == 20_000

@@ -26,7 +26,8 @@ def groups(batch: rd.Batch, name: str) -> dict[str, int]:
     """The number of tokens of each group, by its label."""
     size = rd.token_frame(batch)["diff"].abs().to_numpy()
     groups = pd.Series(BatchColumns(batch).groups(name, size))
-    return groups.value_counts(sort=False).to_dict()
+    counts = groups.value_counts(sort=False)
+    return {str(label): int(count) for label, count in counts.items()}
 
 
 def test_few_values_are_groups_of_their_own() -> None:

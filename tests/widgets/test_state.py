@@ -71,7 +71,12 @@ def test_a_part_of_an_entry_leaves_the_rest() -> None:
 
 
 def test_a_state_of_an_older_version_that_shows_nothing_else_is_taken() -> None:
-    old = {"batch": 0, "heatmap": "batch", "axis": "round", "layers": {}}
+    old: dict[str, Any] = {
+        "batch": 0,
+        "heatmap": "batch",
+        "axis": "round",
+        "layers": {},
+    }
     with explore(hand_batch(), **old, metric="diff") as explorer:
         assert explorer.state["metric"] == "diff"
         assert not {*old} & {*explorer.state}
