@@ -56,6 +56,8 @@ class Noise:
     @cached_property
     def sound(self) -> Array:
         """Tokens that are left as they are, without those of places: no noise."""
+        if not self.unchanged.any():
+            return self.unchanged
         places = (place.tokens for place in find_places(self.view) if place.is_tested)
         return ~np.logical_or.reduce([~self.unchanged, *places])
 
@@ -92,7 +94,9 @@ class Noise:
         Nor may a place keep half of its excess there. `tokens` are indices, `rest` is
         what is left of their |diff|.
         """
-        if not self.is_reached(rest, log_probs):
+        # Both conditions below bound what is left by this, whatever the noise is.
+        most = (1 + 1 / _MOST) / 2 * _mean(self.view.abs_diff[tokens])
+        if _mean(rest) >= most or not self.is_reached(rest, log_probs):
             return False
         places = [
             place.tokens[tokens] for place in find_places(self.view) if place.is_tested
@@ -119,4 +123,4 @@ class Noise:
 
 
 def _mean(sizes: Array) -> float:
-    return float(np.minimum(sizes, LARGEST_DIFF).mean())
+    return float(np.minimum(sizes, LARGEST_DIFF).mean()) if len(sizes) else 0.0

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _RUN = 4  # tokens in a row of which a copy has bitwise equal values
 _MIN_DIFF = 0.1  # nats: tokens that lost their own value
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: multiplies hashes
 
 
 @register("copied_log_probs", kind="fact")
@@ -34,12 +35,33 @@ def copied_log_probs(view: View) -> Evidence | None:
     if view.is_fitted or lost.sum() < _RUN or view.batch.response_ids is None:
         return None
     for engine, values in ((view.b, view.log_prob_b), (view.a, view.log_prob_a)):
+        if not _has_twin(view, values, lost):
+            continue
         equal, tokens = _copies(view, values)
         share = (lost[~tokens].sum() + 1) / ((~tokens).sum() + 2)
         num_lost = int(lost[tokens].sum())
         if num_lost and bdtrc(num_lost - 1.0, int(tokens.sum()), share) < LEVEL:
             return _evidence(view, equal, tokens, engine)
     return None
+
+
+def _has_twin(view: View, values: Array, lost: Array) -> bool:
+    """Return whether a run with a token that lost its value may be another run's.
+
+    Runs are compared by a hash of their bits: equal runs have equal hashes.
+    """
+    import pandas as pd
+
+    last = _RUN - 1
+    inside = view.sample[last:] == view.sample[: len(values) - last]
+    bits = (values.astype(np.float64) + 0.0).view(np.uint64)  # -0.0 is 0.0
+    number, is_lost = np.zeros(len(inside), dtype=np.uint64), np.zeros_like(inside)
+    for k in range(_RUN):
+        part = slice(k, k + len(inside))
+        number = number * _ODD + bits[part]
+        is_lost |= lost[part]
+    known = np.unique(number[inside & is_lost])
+    return int(pd.Series(number[inside]).isin(known).sum()) > len(known)
 
 
 def _copies(view: View, values: Array) -> tuple[Array, Array]:

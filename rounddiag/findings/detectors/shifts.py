@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
 
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.measure import Measure
@@ -109,13 +110,14 @@ def _shifted_starts(view: View) -> list[Evidence]:
     by_chance = max(
         _gain_of_starts(starts, rest, width, MIN_GAIN / 2)[0] for rest in controls
     )
+    if gain < MIN_TIMES_CHANCE * by_chance:
+        return []
     here = float(starts.abs_diff[chosen].mean())
     left = float(rests[lag][chosen].mean())
     sound = ~np.isin(view.sample, starts.sample[chosen])
     noise = Noise(view=view, unchanged=sound)
     index = np.flatnonzero(view.token < MAX_START)[chosen]
-    is_undone = noise.is_undone(index, rests[lag][chosen], starts.log_prob_a[chosen])
-    if gain < MIN_TIMES_CHANCE * by_chance or not is_undone:
+    if not noise.is_undone(index, rests[lag][chosen], starts.log_prob_a[chosen]):
         return []
     # The lag is established: other samples need less, and the edges have no partner.
     chosen = _gain_of_starts(starts, rests[lag], width, MIN_GAIN_SAME_LAG)[1]
@@ -148,13 +150,13 @@ def _shifted_batch(view: View) -> list[Evidence]:
         _removed(view, *_stretches_of_batch(view, lag + control)[:2])
         for control in CONTROLS
     )
+    removed, num = _removed(view, tokens, rest), int(tokens.sum())
+    if num < MIN_ALL or removed < MIN_TIMES_CHANCE * by_chance:
+        return []
     sound = ~np.isin(view.segment, view.segment[tokens])
     judged = np.flatnonzero(tokens & ~fit)
-    is_undone = Noise(view=view, unchanged=sound).is_undone(
-        judged, rest[judged], view.log_prob_b[pair[judged]]
-    )
-    removed, num = _removed(view, tokens, rest), int(tokens.sum())
-    if num < MIN_ALL or removed < MIN_TIMES_CHANCE * by_chance or not is_undone:
+    noise = Noise(view=view, unchanged=sound)
+    if not noise.is_undone(judged, rest[judged], view.log_prob_b[pair[judged]]):
         return []
     here, left = float(view.abs_diff[tokens].mean()), float(rest[tokens].mean())
     num_samples = len(np.unique(view.sample[tokens]))
@@ -182,19 +184,23 @@ def _best_lag(view: View, chosen: Array) -> int:
     The sums for every lag are correlations, by the Fourier transform.
     """
     num = int(view.order.max()) + 1
-    width = 1 << (2 * num - 1).bit_length()
-    a, b = np.exp(view.log_prob_a), np.exp(view.log_prob_b)
+    width = next_fast_len(2 * num - 1, real=True)
+    every = np.ones(len(view), dtype=np.float32)
+    a, b = (
+        np.exp(values, dtype=np.float32)
+        for values in (view.log_prob_a, view.log_prob_b)
+    )
 
     def transform(values: Array) -> Array:
-        along = np.zeros(width)
+        along = np.zeros(width, dtype=np.float32)
         along[view.order] = values
-        return np.fft.rfft(along)
+        return rfft(along)
 
-    weights = [transform(chosen * values) for values in (np.ones(len(view)), a, a**2)]
-    values = [transform(values) for values in (np.ones(len(view)), b, b**2)]
-    pairs = np.fft.irfft(weights[0].conj() * values[0], width).round()
-    cross = weights[0].conj() * values[2] - 2 * weights[1].conj() * values[1]
-    square = np.fft.irfft(cross + weights[2].conj() * values[0], width)
+    weights = [transform(chosen * values).conj() for values in (every, a, a**2)]
+    values = [transform(values) for values in (every, b, b**2)]
+    pairs = irfft(weights[0] * values[0], width).round()
+    cross = weights[0] * values[2] - 2 * weights[1] * values[1]
+    square = irfft(cross + weights[2] * values[0], width)
     is_known = pairs > _REST * chosen.sum()
     is_known[0] = False
     mean = np.where(is_known, square / np.maximum(pairs, 1), np.inf)
