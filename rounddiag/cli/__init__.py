@@ -5,6 +5,7 @@
 `summary`     the text that `rounddiag summary` prints, of a batch or of a run
 `check`       `rounddiag check`: the diagnosis with an exit code, as text or JSON
 `preflight`   `rounddiag preflight`: a model and a server compared, as text or JSON
+`ask`         `rounddiag ask`: what a model would write at a place, as text or JSON
 `show`        `rounddiag show`: the tokens of a place, as text or JSON
 `row_note`    the first line on rows that are steps which were not joined
 `watch`       `rounddiag watch`: a line for each step of a run that goes on
@@ -291,6 +292,23 @@ def _prove(options: argparse.Namespace) -> int:
     return 0
 
 
+def _ask(options: argparse.Namespace) -> int:
+    from rounddiag.cli.ask import run_ask
+
+    batch = _load(options)
+    _print_row_note(options, batch)
+    text = run_ask(
+        batch,
+        str(options.file),
+        options.model,
+        at=options.at,
+        output=options.output,
+        as_json=options.json,
+    )
+    print_text(text)
+    return 0
+
+
 def _preflight(options: argparse.Namespace) -> int:
     from rounddiag.cli.preflight import run_preflight
 
@@ -398,6 +416,7 @@ _COMMANDS = {
     "show": _show,
     "watch": _watch,
     "prove": _prove,
+    "ask": _ask,
     "preflight": _preflight,
     "report": _report,
     "lab": _lab,

@@ -1,11 +1,11 @@
-"""A proof in a file: made where the model is, read where the notebook is."""
+"""A proof or an answer in a file: made where the model is, read elsewhere."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,51 +22,81 @@ from rounddiag.text.json_text import parse_json
 
 _Made = TypeVar("_Made")
 _NONE: Mapping[str, type] = {}
-_KIND = "rounddiag_proof"  # the key that has the version of the format
-_START = json.dumps({_KIND: ""})[:-3].encode()  # of such a file
 _TOKENS = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs")
 
 
-PROOF = FileKind("a proof", lambda stream: stream.read(64).startswith(_START))
+@dataclass(frozen=True, kw_only=True)
+class ResultKind(FileKind):
+    """A file with a result: its key there, and the command that writes one."""
+
+    key: str
+    command: str
+
+    @classmethod
+    def of(cls, key: str, command: str) -> ResultKind:
+        """Describe the file of a result, which begins with the version."""
+        start = json.dumps({f"rounddiag_{key}": ""})[:-3].encode()
+        article = "an" if key[0] in "aeiou" else "a"
+        return cls(
+            f"{article} {key}",
+            lambda stream: stream.read(64).startswith(start),
+            key=key,
+            command=command,
+        )
+
+    def error(self, path: object, content: str) -> LoadError:
+        """Return the error of a file that is none."""
+        return LoadError.build(
+            file=path,
+            expected=f"{self.name}, as `rounddiag {self.command} ... -o"
+            f" {self.key}.json` writes it",
+            found=content.rstrip(" .:"),
+            advice="Pass the path of that file.",
+        )
 
 
-def write_proof(fields: Mapping[str, Any], batch: Batch, path: Path) -> None:
-    """Write the fields of a proof as JSON, with the tokens and scores it is about."""
-    facts = {_KIND: "1", "proof": _encode(dict(fields)), "batch": _of_batch(batch)}
-    with write_atomically(path, PROOF) as partial:
-        partial.write_text(json.dumps(facts, allow_nan=False), encoding="utf-8")
+PROOF = ResultKind.of("proof", "prove")
+SAVED_ANSWER = ResultKind.of("answer", "ask")
 
 
-def read_proof(
-    path: object, batch: Batch | None, kinds: Sequence[type], make: Callable[..., _Made]
+def write_result(
+    kind: ResultKind, fields: Mapping[str, Any], batch: Batch, path: Path
+) -> None:
+    """Write the fields of a result as JSON, with the tokens and scores it is about."""
+    facts = {f"rounddiag_{kind.key}": "1", kind.key: _encode(dict(fields))}
+    with write_atomically(path, kind) as partial:
+        text = json.dumps({**facts, "batch": _of_batch(batch)}, allow_nan=False)
+        partial.write_text(text, encoding="utf-8")
+
+
+def read_result(
+    kind: ResultKind,
+    path: object,
+    batch: Batch | None,
+    classes: Sequence[type],
+    make: Callable[..., _Made],
 ) -> _Made:
-    """Make a proof of the fields in a file, some of which are of these kinds."""
-    by_name = {kind.__name__: kind for kind in kinds}
+    """Make a result of the fields in a file, some of which are of these classes."""
+    by_name = {each.__name__: each for each in classes}
     try:
         facts = parse_json(
-            Path(str(path)).read_bytes(), {_KIND: str, "proof": dict, "batch": dict}
+            Path(str(path)).read_bytes(),
+            {f"rounddiag_{kind.key}": str, kind.key: dict, "batch": dict},
         )
         small = _to_batch(facts["batch"])
         if batch is not None:
-            small = _with_scores(path, batch, small)
-        return make(**_decode(facts["proof"], by_name), batch=small)
+            small = _with_scores(kind, path, batch, small)
+        return make(**_decode(facts[kind.key], by_name), batch=small)
     except LoadError:
         raise
     except RounddiagError as error:
-        raise _error(path, "tokens and scores that do not fit each other") from error
+        content = "tokens and scores that do not fit each other"
+        raise kind.error(path, content) from error
     except OSError as error:
-        raise _error(path, error.strerror or "a file that cannot be read") from error
+        content = error.strerror or "a file that cannot be read"
+        raise kind.error(path, content) from error
     except Exception as error:
-        raise _error(path, f"{type(error).__name__}: {error!s:.200}") from error
-
-
-def _error(path: object, content: str) -> LoadError:
-    return LoadError.build(
-        file=path,
-        expected="a proof, as `rounddiag prove ... -o proof.json` writes it",
-        found=content.rstrip(" .:"),
-        advice="Pass the path of that file.",
-    )
+        raise kind.error(path, f"{type(error).__name__}: {error!s:.200}") from error
 
 
 def _encode(value: Any) -> Any:  # noqa: ANN401, PLR0911 one line a type
@@ -151,17 +181,17 @@ def _to_batch(facts: Mapping[str, Any]) -> Batch:
     )
 
 
-def _with_scores(path: object, batch: Batch, small: Batch) -> Batch:
+def _with_scores(kind: ResultKind, path: object, batch: Batch, small: Batch) -> Batch:
     wanted = small.sample_columns[ORIGINAL_SAMPLE.name].tolist()
     own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
     row_of = {int(number): row for row, number in enumerate(own)}
     if any(number not in row_of for number in wanted):
-        raise _error(path, f"one of samples that this batch lacks: {wanted}")
+        raise kind.error(path, f"one of samples that this batch lacks: {wanted}")
     mine = batch[[row_of[number] for number in wanted]]
     places = torch.arange(mine.num_positions)
     at = torch.cat([places[:0], *real_rows(mine, places)])
     if not torch.equal(mine.require_ids().cpu()[at], small.require_ids()):
-        raise _error(path, "one of a batch with other token ids")
+        raise kind.error(path, "one of a batch with other token ids")
     scores = dict(mine.scores)
     for name, values in small.scores.items():
         if name not in {"old", "rollout"}:

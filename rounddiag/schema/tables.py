@@ -343,3 +343,85 @@ CORRECTION_ROWS = TableSchema(
         ColumnSchema("bias_left", "bias that is left"),
     ),
 )
+
+ALTERNATIVES = TableSchema(
+    one_row_per="token that a model could have written, and place",
+    built_by="ask",
+    built_from="batch, model",
+    keys=("sample", "round", "token", "hypothesis", "rank"),
+    columns=(
+        SAMPLE,
+        ROUND,
+        TOKEN,
+        count("rank", "rank among all tokens, from 1; -1 is unknown", "int32"),
+        TOKENS["token_id"],
+        TOKENS["text"],
+        nat("log_prob", "log-prob by the model", "float64"),
+        ColumnSchema(
+            "hypothesis", "what the model read instead; empty: as it is", "str"
+        ),
+        ColumnSchema("is_sampled", "whether it is the token of the batch", "bool"),
+    ),
+)
+SIGHT = TableSchema(
+    one_row_per="generated token",
+    built_by="ask",
+    built_from="batch, model",
+    keys=TOKENS.keys,
+    columns=(
+        SAMPLE,
+        ROUND,
+        TOKEN,
+        ColumnSchema("role", "what the token is for", "str"),
+        ALTERNATIVES["log_prob"],
+        nat(
+            "log_prob_blind", "log-prob with the picture in its mean colour", "float64"
+        ),
+        nat("drop", "log-prob that is lost without the picture", "float64"),
+    ),
+)
+TILES = TableSchema(
+    one_row_per="tile of a picture",
+    built_by="ask",
+    built_from="batch, model",
+    keys=("sample", "round", "x0", "y0", "x1", "y1"),
+    columns=(
+        SAMPLE,
+        ROUND,
+        count("picture", "picture of the sample", "int32"),
+        *(
+            ColumnSchema(name, f"{edge} edge of the tile", "int32", "pixel")
+            for name, edge in zip(
+                ("x0", "y0", "x1", "y1"), ("left", "top", "right", "lower"), strict=True
+            )
+        ),
+        nat("drop", "mean log-prob that is lost without the tile", "float64"),
+    ),
+)
+ASKED_ROUNDS = TableSchema(
+    one_row_per="round that was asked about",
+    built_by="ask",
+    built_from="batch, model",
+    keys=ROUNDS.keys,
+    columns=(
+        SAMPLE,
+        ROUND,
+        ColumnSchema("address", "place in the batch", "str"),
+        ColumnSchema("aim", "the tokens that drops of tiles are means of", "str"),
+        nat("noise", "largest difference of equal inputs", "float64"),
+        ColumnSchema("unseen_by", "engines that never saw the picture", "str"),
+        ColumnSchema("no_sight", "why the sight was not measured", "str"),
+    ),
+)
+DIVERGENCES = TableSchema(
+    one_row_per="generated token",
+    built_by="ask",
+    built_from="batch, model",
+    keys=TOKENS.keys,
+    columns=(
+        SAMPLE,
+        ROUND,
+        TOKEN,
+        nat("kl", "KL(sampling || training) at the place", "float64"),
+    ),
+)

@@ -37,6 +37,7 @@ VALUES = {
     "--hypotheses": "temperature",
     "--checkpoint": "older=sample_data/older_model",
     "--adapter": "a=folder",
+    "--at": "0 / r0",
     "--budget": "7",
     "-o": "result",
     "--samples": "0",
@@ -47,6 +48,7 @@ VALUES = {
 NEEDED = {
     "show": ["0"],
     "prove": ["--model", "sample_data/older_model"],
+    "ask": ["--model", "sample_data/older_model"],
     "preflight": ["--server", "http://127.0.0.1:9"],
     "ingest": ["-o", "elsewhere"],
 }
@@ -114,6 +116,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         "rounddiag.proof.prove": proof,
         "rounddiag.export.report": written,
         "rounddiag.cli.watch.watch_run": 0,
+        "rounddiag.cli.ask.run_ask": "",
         "rounddiag.cli.preflight.run_preflight": ("", False),
         "rounddiag.cli.lab.start_lab": None,
         "rounddiag.runs.ingest": SimpleNamespace(failed=(), written=(), unchanged=()),

@@ -39,9 +39,9 @@ def save_recorded(batch: rd.Batch, path: Path) -> None:
 
 
 def save_proof(batch: rd.Batch, path: Path) -> None:
-    from rounddiag.proof.saving import write_proof
+    from rounddiag.proof.saving import write_result
 
-    write_proof({}, batch, path)
+    write_result(PROOF, {}, batch, path)
 
 
 WRITERS: dict[str, Callable[[rd.Batch, Path], object]] = {

@@ -23,7 +23,7 @@ _FORCED = "trace_decode_token_ids"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Answer:
+class ServerAnswer:
     """What a server answered to one request.
 
     Attributes
@@ -60,7 +60,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Continuation(Answer):
+class Continuation(ServerAnswer):
     """What a server wrote after some ids: its `ids` and `log_probs` are of that.
 
     Attributes
@@ -129,7 +129,7 @@ class Vllm:
         """Ask for the version."""
         return str(_pick(host.get("/version"), "version"))
 
-    def ask(self, host: Host, request: Request, samples: Samples) -> Answer:
+    def ask(self, host: Host, request: Request, samples: Samples) -> ServerAnswer:
         """Ask for the log-probs of a request."""
         if request.setting == "decoded":
             return self._force(host, request, samples)
@@ -155,7 +155,7 @@ class Vllm:
             for at, (entry, token) in enumerate(zip(entries, ids, strict=False))
         ]
         values += [None] * (len(ids) - len(values))
-        return Answer(
+        return ServerAnswer(
             ids=_read_ids(host, read),
             log_probs=_read_log_probs(host, values),
             **self._facts(answer),
@@ -188,7 +188,7 @@ class Vllm:
             **self._facts(answer),
         )
 
-    def _force(self, host: Host, request: Request, samples: Samples) -> Answer:
+    def _force(self, host: Host, request: Request, samples: Samples) -> ServerAnswer:
         """Let it decode a round's tokens one after the other."""
         at = request.is_scored.nonzero()[:, 0]
         begin, stop = int(at[0]), int(at[-1]) + 1
@@ -200,7 +200,7 @@ class Vllm:
         ids, log_probs = request.ids.numpy(), np.full(len(request.ids), np.nan)
         if len(written.ids) == len(forced):
             log_probs[begin:stop] = written.log_probs
-        return Answer(
+        return ServerAnswer(
             ids=np.r_[ids[:begin], written.ids, ids[stop:]],
             log_probs=log_probs,
             weights=written.weights,
@@ -279,7 +279,7 @@ class Sglang:
                 return str(_pick(host.get(path), "version") or "")
         return ""
 
-    def ask(self, host: Host, request: Request, samples: Samples) -> Answer:
+    def ask(self, host: Host, request: Request, samples: Samples) -> ServerAnswer:
         """Ask for the log-probs of a request."""
         body: dict[str, Any] = {
             "input_ids": collapse(request, samples),
@@ -308,7 +308,7 @@ class Sglang:
             own = samples[first.sample]
             is_image = ids == int(own.ids[own.spans[first.index][0]])
             read = np.where(is_image, ids, read)
-        return Answer(
+        return ServerAnswer(
             ids=read,
             log_probs=_read_log_probs(host, [_pick(entry, 0) for entry in entries]),
             **self._facts(answer),

@@ -34,9 +34,19 @@ def draw(shot: Screenshot, look: str) -> Image:
         return image.resize((width, height)).resize(image.size)
     if kind == "blurred":
         return image.filter(ImageFilter.GaussianBlur(int(number)))
+    if kind == "mean":
+        edges = map(int, number.split("_")) if number else (0, 0, *image.size)
+        left, top, right, lower = edges
+        image.paste(_mean_color(image), (left, top, right, lower))
+        return image
     if look in COLOURS:
         return Pillow.new("RGB", image.size, (COLOURS[look],) * 3)
     return image
+
+
+def _mean_color(image: Image) -> tuple[int, int, int]:
+    red, green, blue = np.asarray(image).mean((0, 1)).round().astype(int).tolist()
+    return red, green, blue
 
 
 def encode(picture: Picture, samples: Samples) -> str:

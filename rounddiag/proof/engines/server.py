@@ -12,10 +12,10 @@ from rounddiag._typing import Array
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.client import Host, ServerError, StatusError
 from rounddiag.proof.engines.dialects import (
-    Answer,
     Continuation,
     Dialect,
     Sampling,
+    ServerAnswer,
     Sglang,
     Vllm,
     read_messages,
@@ -162,7 +162,7 @@ class ServerEngine:
             )
         return answer.log_probs
 
-    def _check_ids(self, answer: Answer, request: Request) -> None:
+    def _check_ids(self, answer: ServerAnswer, request: Request) -> None:
         sent, read = request.ids.numpy(), answer.ids
         where = f"sample {request.sample}"
         if read.shape != sent.shape:
