@@ -106,10 +106,10 @@ def _find_round(answer: AskedModel, batch: Batch, at: str | None) -> tuple[int, 
     """Return a round with tiles; an error that says why it has none."""
     tiles, asked, wanted = answer.tiles, answer.rounds, "a round with a map of sight"
     if at is not None:
-        sample, number, _ = Address.parse(at).locate(batch)
+        place = Address.parse(at).locate(batch)[:2]
         wanted = f"a map of sight at {at}"
         tiles, asked = (
-            frame.query("sample == @sample and round == @number")
+            frame[(frame["sample"] == place[0]) & (frame["round"] == place[1])]
             for frame in (tiles, asked)
         )
     if len(tiles):
