@@ -5,7 +5,6 @@
 `summary`     the text that `rounddiag summary` prints, of a batch or of a run
 `check`       `rounddiag check`: the diagnosis with an exit code, as text or JSON
 `preflight`   `rounddiag preflight`: a model and a server compared, as text or JSON
-`ask`         `rounddiag ask`: what a model would write at a place, as text or JSON
 `show`        `rounddiag show`: the tokens of a place, as text or JSON
 `row_note`    the first line on rows that are steps which were not joined
 `watch`       `rounddiag watch`: a line for each step of a run that goes on
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 # What `rounddiag prove --json` prints of a Proof, with `file`, `text` and `hypotheses`,
 # the rows of its frame.
 _PROOF = ("verdict", "side", "cause", "causes", "next_step", "not_tested", "seconds")
+# And `rounddiag ask --json` of an Answer, with `file`, `model`, `text` and `seconds`.
+_ANSWER = ("alternatives", "sight", "tiles")
 _NUM_DRAWN = 4  # samples of a report, besides the worst, unless they are named
 _ERROR, _CANNOT_CHECK, _NO_COMMAND = 1, 2, 2
 _GATES = ("check", "watch", "preflight")  # their 1 says that something fails
@@ -293,19 +294,22 @@ def _prove(options: argparse.Namespace) -> int:
 
 
 def _ask(options: argparse.Namespace) -> int:
-    from rounddiag.cli.ask import run_ask
+    from rounddiag.loaders.output import check_target
+    from rounddiag.proof import SAVED_ANSWER, ask
 
+    if options.output is not None:
+        check_target(Path(options.output), SAVED_ANSWER)  # before it is computed
     batch = _load(options)
     _print_row_note(options, batch)
-    text = run_ask(
-        batch,
-        str(options.file),
-        options.model,
-        at=options.at,
-        output=options.output,
-        as_json=options.json,
-    )
-    print_text(text)
+    answer = ask(batch, options.model, at=options.at)
+    if options.output is not None:
+        answer.save(options.output)
+    if not options.json:
+        print_text(repr(answer))
+        return 0
+    facts = {"file": str(options.file), "model": answer.model, "text": repr(answer)}
+    rows = {name: getattr(answer, name).to_dict("records") for name in _ANSWER}
+    print_text(json_line({**facts, "seconds": answer.seconds, **rows}))
     return 0
 
 

@@ -18,7 +18,6 @@
                   token
 `measured`        `Measured`: one value between batches or frames and what counts them
 `scores`          the pair of scores that a batch or frame compares
-`asked`           what a model was asked about a batch, as figures and pages know it
 `verl`            `metrics`: verl's formulas in float64; `reconcile`: logged numbers
                   against those of the saved batch
 ================  ==================================================================

@@ -6,14 +6,13 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.batch import Batch
 from rounddiag.batch.address import Address
 from rounddiag.core import token_frame
-from rounddiag.core.asked import AskedModel
+from rounddiag.core.scores import AskedModel
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.figures._parts.canvas import (
     Theme,
@@ -73,24 +72,38 @@ def plot_sight(
             advice="Pass what `rounddiag.ask(batch, model)` returns.",
         )
     colors, batch = theme_of(theme), answer.require_batch()
-    sample, number = _find_round(answer, batch, at)
-    tiles = answer.tiles.query("sample == @sample and round == @number")
-    shot = (batch.images or ())[sample][int(tiles["picture"].iloc[0])]
-    most = float(answer.tiles["drop"].abs().max())
-    place = _shown(str(Address.of(batch, sample, number)))
-    lines = [wrap(_shown(line), _LINE) for line in answer.sentences(sample, number)]
+    place = _find_round(answer, batch, at)
+    own = answer.tiles[["sample", "round"]].eq([*place]).all(axis=1)
+    tiles = answer.tiles[own]
+    shot = (batch.images or ())[place[0]][int(tiles["picture"].iloc[0])]
+    less, more = (colorize("■", color) for color in colors.changes)
+    ring = colorize("○", colors.mark)
+    key = f"{less} less likely without the tile {more} more likely {ring} action"
+    told = [text for *place_of, text in answer.told if (*place_of,) == place]
     width, height = shot.size
-    shown = min(_WIDTH * height / width, _HIGHEST)
     figure = new_figure(
-        f"Where the model looked: {place}",
-        [*lines, *_key(colors)],
+        f"Where the model looked: {_shown(str(Address.of(batch, *place)))}",
+        [*(wrap(_shown(text), _LINE) for text in told), key],
         colors,
-        height=round(shown) + _BESIDE,
+        height=round(min(_WIDTH * height / width, _HIGHEST)) + _BESIDE,
         bottom=10,
     )
-    _add_picture(figure, shot)
-    _add_tiles(figure, tiles, most, colors)
-    _add_action(figure, batch, sample, number, shot, colors)
+    figure.add_layout_image(
+        source=f"data:image/jpeg;base64,{_jpeg(shot)}",
+        xref="x",
+        yref="y",
+        x=0,
+        y=0,
+        layer="below",
+        sizex=width,
+        sizey=height,
+        sizing="stretch",
+    )
+    most = float(answer.tiles["drop"].abs().max())
+    for row in tiles.to_dict("records"):
+        _add_tile(figure, row, tiles, most, colors)
+    figure.add_trace(_scale(tiles, most, colors))
+    figure.add_trace(_action(batch, place, shot, colors))
     axis = {"visible": False, "constrain": "domain"}
     figure.update_xaxes(range=[0, width], **axis)
     figure.update_yaxes(range=[height, 0], scaleanchor="x", **axis)
@@ -102,88 +115,75 @@ def _shown(text: str) -> str:
     return " ".join(map(hover_text, text.split()))
 
 
+def _jpeg(shot: Screenshot) -> str:
+    return b64encode(as_jpeg(shot.image(), _LARGEST)).decode()
+
+
 def _find_round(answer: AskedModel, batch: Batch, at: str | None) -> tuple[int, int]:
     """Return a round with tiles; an error that says why it has none."""
-    tiles, asked, wanted = answer.tiles, answer.rounds, "a round with a map of sight"
-    if at is not None:
-        place = Address.parse(at).locate(batch)[:2]
-        wanted = f"a map of sight at {at}"
-        tiles, asked = (
-            frame[(frame["sample"] == place[0]) & (frame["round"] == place[1])]
-            for frame in (tiles, asked)
-        )
-    if len(tiles):
-        return int(tiles["sample"].iloc[0]), int(tiles["round"].iloc[0])
-    reasons = [why for why in asked["no_sight"] if why]
+    known = [*zip(answer.tiles["sample"], answer.tiles["round"], strict=True)]
+    place = Address.parse(at).locate(batch)[:2] if at else (*known, (None, None))[0]
+    if place in known:
+        return known[known.index(place)]
+    told = [text for *own, text in answer.told if at is None or (*own,) == place]
+    why = [text for text in told if text.startswith("Sight was not")]
     raise BatchError.build(
         key="at",
-        expected=wanted,
-        found=reasons[0] if reasons else "none",
+        expected=f"a map of sight at {at}" if at else "a round with a map of sight",
+        found=why[0].rstrip(".") if why else "none",
         advice="Ask about it: `rounddiag.ask(batch, model, at=...)`.",
     )
 
 
-def _key(theme: Theme) -> list[str]:
-    less, more = (colorize("■", color) for color in theme.changes)
-    action = colorize("○", theme.mark)
-    return [f"{less} less likely without the tile {more} more likely {action} action"]
-
-
-def _add_picture(figure: go.Figure, shot: Screenshot) -> None:
-    data = b64encode(as_jpeg(shot.image(), _LARGEST)).decode()
-    width, height = shot.size
-    figure.add_layout_image(
-        source=f"data:image/jpeg;base64,{data}",
-        xref="x",
-        yref="y",
-        x=0,
-        y=0,
-        sizex=width,
-        sizey=height,
-        sizing="stretch",
-        layer="below",
-    )
-
-
-def _add_tiles(
-    figure: go.Figure, tiles: pd.DataFrame, most: float, theme: Theme
+def _add_tile(
+    figure: go.Figure,
+    row: Mapping[Any, Any],
+    tiles: pd.DataFrame,
+    most: float,
+    theme: Theme,
 ) -> None:
-    """Add rectangles, their numbers, and points in their middles for the scale."""
-    for row in tiles.to_dict("records"):
-        share = row["drop"] / most if most > 0 else 0.0
-        color = theme.changes[0 if share >= 0 else 1]
-        is_divided = bool(_inside(tiles, row).sum() > 1)
-        figure.add_shape(
-            type="rect",
-            x0=row["x0"],
-            x1=row["x1"],
-            y0=row["y0"],
-            y1=row["y1"],
-            fillcolor=with_opacity(
-                color, 0.0 if is_divided else round(_COVER * abs(share), 3)
-            ),
-            line={
-                "width": 4 if is_divided else 1,
-                "color": color if abs(share) >= _LEGIBLE else theme.quiet,
-            },
+    """Add a rectangle and, where it is large, its number; a frame if it is divided."""
+    share = row["drop"] / most if most > 0 else 0.0
+    color = theme.changes[0 if share >= 0 else 1]
+    begins = (tiles[["x0", "y0"]] >= [row["x0"], row["y0"]]).all(axis=1)
+    ends = (tiles[["x1", "y1"]] <= [row["x1"], row["y1"]]).all(axis=1)
+    is_divided, is_large = (begins & ends).sum() > 1, abs(share) >= _LEGIBLE
+    opacity = 0.0 if is_divided else round(_COVER * abs(share), 3)
+    line = {
+        "width": 4 if is_divided else 1,
+        "color": color if is_large else theme.quiet,
+    }
+    edges = {edge: row[edge] for edge in ("x0", "y0", "x1", "y1")}
+    fill = with_opacity(color, opacity)
+    figure.add_shape(type="rect", fillcolor=fill, line=line, **edges)
+    if is_large:
+        figure.add_annotation(
+            x=(row["x0"] + row["x1"]) / 2,
+            y=row["y0"] if is_divided else (row["y0"] + row["y1"]) / 2,
+            yshift=11 if is_divided else 0,
+            text=f"{row['drop']:.2g}",
+            showarrow=False,
+            bgcolor=theme.paper,
+            borderpad=1,
         )
-        if abs(share) >= _LEGIBLE:
-            figure.add_annotation(
-                x=(row["x0"] + row["x1"]) / 2,
-                y=row["y0"] if is_divided else (row["y0"] + row["y1"]) / 2,
-                text=f"{row['drop']:.2g}",
-                showarrow=False,
-                yshift=11 if is_divided else 0,
-                bgcolor=theme.paper,
-                borderpad=1,
-            )
+
+
+def _scale(tiles: pd.DataFrame, most: float, theme: Theme) -> go.Scatter:
+    """Return points that are not seen, with the numbers and the scale of all rounds."""
     less, more = theme.changes
-    scale = [
-        [0.0, with_opacity(more, _COVER)],
-        [0.5, with_opacity(less, 0.0)],
-        [1.0, with_opacity(less, _COVER)],
+    ends = [
+        with_opacity(more, _COVER),
+        with_opacity(less, 0),
+        with_opacity(less, _COVER),
     ]
-    figure.add_scatter(
+    ticks = [-most, 0.0, most]
+    bar = {
+        "title": {"text": f"drop [{TILES['drop'].unit}]", "side": "right"},
+        "thickness": 12,
+        "tickvals": ticks,
+        "ticktext": [f"{value:.2g}" for value in ticks],
+    }
+    return go.Scatter(
         x=(tiles["x0"] + tiles["x1"]) / 2,
         y=(tiles["y0"] + tiles["y1"]) / 2,
         mode="markers",
@@ -191,54 +191,34 @@ def _add_tiles(
             "opacity": 0,
             "size": 24,
             "color": tiles["drop"],
-            "colorscale": scale,
+            "colorbar": bar,
             "cmin": -most,
             "cmax": most,
             "showscale": most > 0,
-            "colorbar": {
-                "title": {"text": f"drop [{TILES['drop'].unit}]", "side": "right"},
-                "thickness": 12,
-                "tickvals": [-most, 0, most],
-                "ticktext": [f"{value:.2g}" for value in (-most, 0.0, most)],
-            },
+            "colorscale": [*zip((0.0, 0.5, 1.0), ends, strict=True)],
         },
-        customdata=tiles["drop"],
-        hovertemplate="%{customdata:.3g} nat<extra></extra>",
+        hovertemplate="%{marker.color:.3g} nat<extra></extra>",
         showlegend=False,
     )
 
 
-def _inside(tiles: pd.DataFrame, row: Mapping[Any, Any]) -> pd.Series[bool]:
-    left, right = tiles["x0"] >= row["x0"], tiles["x1"] <= row["x1"]
-    return left & right & (tiles["y0"] >= row["y0"]) & (tiles["y1"] <= row["y1"])
-
-
-def _add_action(
-    figure: go.Figure,
-    batch: Batch,
-    sample: int,
-    number: int,
-    shot: Screenshot,
-    theme: Theme,
-) -> None:
-    """Add a ring where the actions of the round have a point."""
-    if batch.tokenizer is None:
-        return
-    frame = token_frame(batch[[sample]], ["text"])
-    text = "".join(frame.loc[frame["round"] == number, "text"])
-    size, seen = shot.size, shot.seen_size or shot.size
-    points = [action.on(size, resized=seen) for action in parse_actions(text)]
-    known = np.array([point for point in points if point is not None]).reshape(-1, 2)
-    figure.add_scatter(
-        x=known[:, 0],
-        y=known[:, 1],
+def _action(
+    batch: Batch, place: tuple[int, int], shot: Screenshot, theme: Theme
+) -> go.Scatter:
+    """Return a ring where each action of the round has its point."""
+    points: list[tuple[float, float]] = []
+    if batch.tokenizer is not None:
+        frame = token_frame(batch[[place[0]]], ["text"])
+        text = "".join(frame.loc[frame["round"] == place[1], "text"])
+        seen = shot.seen_size or shot.size
+        found = (action.on(shot.size, resized=seen) for action in parse_actions(text))
+        points = [point for point in found if point is not None]
+    ring = {"size": 22, "color": theme.mark, "line": {"width": 3}}
+    return go.Scatter(
+        x=[x for x, _ in points],
+        y=[y for _, y in points],
         mode="markers",
-        marker={
-            "symbol": "circle-open",
-            "size": 22,
-            "color": theme.mark,
-            "line": {"width": 3},
-        },
+        marker={"symbol": "circle-open", **ring},
         hovertemplate="x %{x:.0f}, y %{y:.0f}<extra>action</extra>",
         showlegend=False,
     )

@@ -27,10 +27,8 @@ back to the noise, better than every other one.
 `proof`         `Proof`, as it is printed
 `saving`        a proof, or an answer, in a file
 `question`      `ask`: what a model would write at a place, and whether it looks
-`asked_round`   a round in the context that an engine read
 `alternatives`  the likeliest tokens at each place
 `sight`         what is lost without the picture, tile by tile
-`reproduced`    the engines that a proof has reproduced
 `answer`        `Answer`, as it is printed and saved
 `preflight`     `preflight`: a model and a server, before there is a batch
 `flight`        what its lines compare, and what a line says

@@ -10,14 +10,24 @@ import numpy as np
 import pandas as pd
 
 from rounddiag._typing import Array
-from rounddiag.proof.asked_round import AskedRound
 from rounddiag.proof.engines.engine import Readout, TopTokens
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.sight import AskedRound
 from rounddiag.proof.trajectory import Request, Samples
-from rounddiag.schema import ALTERNATIVES, DIVERGENCES, TableSchema
+from rounddiag.schema import ALTERNATIVES, TableSchema
 from rounddiag.text import pieces
 
 LISTED = 10  # tokens of a place
+
+
+def as_frame(
+    table: TableSchema, values: Mapping[str, Any] | pd.DataFrame
+) -> pd.DataFrame:
+    """Return a frame with the columns of a table, in its order and dtypes."""
+    dtypes = {column.name: column.dtype for column in table.columns}
+    is_empty = not len(values)
+    known: dict[str, Any] = {n: [] if is_empty else values[n] for n in dtypes}
+    return pd.DataFrame(known).astype(dtypes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,9 +37,8 @@ class RoundReading:
     Attributes
     ----------
     hypothesis: Its name; empty for the model as it is.
-    tokens: The tokens of the round that have a context.
-    top: One row for each.
-    requests: The passes; their readouts, where the engine gives logits.
+    tokens: Those of the round that have a context; one row of `top` for each.
+    readouts: Of the passes, where the engine gives logits.
     """
 
     hypothesis: str
@@ -38,15 +47,11 @@ class RoundReading:
     requests: Sequence[Request]
     readouts: Sequence[Readout]
 
-
-def as_frame(
-    table: TableSchema, values: Mapping[str, Any] | pd.DataFrame
-) -> pd.DataFrame:
-    """Return a frame with the columns of a table, in its order and dtypes."""
-    dtypes = {column.name: column.dtype for column in table.columns}
-    if not len(values):
-        return pd.DataFrame({name: [] for name in dtypes}).astype(dtypes)
-    return pd.DataFrame({name: values[name] for name in dtypes}).astype(dtypes)
+    def divergence(self, other: RoundReading) -> Array:
+        """Return KL(self || other) at each token; NaN where it is not known."""
+        if not (len(self.readouts) == len(other.readouts) == 1):
+            return np.full(len(self.tokens), np.nan)
+        return self.readouts[0].divergence(other.readouts[0])
 
 
 def read_round(
@@ -56,7 +61,7 @@ def read_round(
     hypothesis: Hypothesis | None = None,
 ) -> RoundReading:
     """Read a round as the model is, or under a hypothesis."""
-    requests = asked.requests(hypothesis, samples)
+    requests = asked.requests(samples, hypothesis)
     readouts: list[Readout] = []
     if "logits" in engine.abilities:
         readouts = [engine.read(request, samples) for request in requests]
@@ -78,51 +83,30 @@ def read_round(
 
 
 def alternatives_frame(
-    asked: AskedRound, reading: RoundReading, chosen: set[int], tokenizer: object
+    asked: AskedRound,
+    reading: RoundReading,
+    chosen: Sequence[int],
+    kl: Array,
+    tokenizer: object,
 ) -> pd.DataFrame:
     """Return a row for each likely token, and for a sampled one that is not."""
-    top, own_ids = reading.top, asked.token_ids.numpy()[reading.tokens]
-    known = top.ids >= 0
-    is_own = top.ids == own_ids[:, None]
-    place, column = np.nonzero(known & np.isin(reading.tokens, [*chosen])[:, None])
-    others = np.flatnonzero(~is_own.any(1) & np.isin(reading.tokens, [*chosen]))
-    at = np.r_[place, others]
-    ids = np.r_[top.ids[place, column], own_ids[others]]
+    top = reading.top
+    own = asked.trajectory.ids.numpy()[asked.begin + reading.tokens]
+    is_own, is_chosen = top.ids == own[:, None], np.isin(reading.tokens, chosen)
+    row, column = np.nonzero((top.ids >= 0) & is_chosen[:, None])
+    others = np.flatnonzero(is_chosen & ~is_own.any(1))
+    at, ids = np.r_[row, others], np.r_[top.ids[row, column], own[others]]
     rows = {
+        "sample": asked.sample,
+        "round": asked.round,
         "token": reading.tokens[at],
         "rank": np.r_[column + 1, top.ranks[others]],
         "token_id": ids,
-        "log_prob": np.r_[top.log_probs[place, column], top.own[others]],
-        "is_sampled": np.r_[is_own[place, column], np.ones(len(others), dtype=bool)],
+        "text": pieces(ids, tokenizer, starts=range(len(ids))),
+        "log_prob": np.r_[top.log_probs[row, column], top.own[others]],
+        "hypothesis": reading.hypothesis,
+        "is_sampled": np.r_[is_own[row, column], np.ones(len(others), dtype=bool)],
+        "kl": kl[at],
     }
-    texts = pieces(ids, tokenizer, starts=range(len(ids)))
-    frame = as_frame(
-        ALTERNATIVES,
-        {
-            **rows,
-            "sample": asked.sample,
-            "round": asked.round,
-            "text": texts,
-            "hypothesis": reading.hypothesis,
-        },
-    )
+    frame = as_frame(ALTERNATIVES, rows)
     return frame.sort_values(["token", "log_prob"], ascending=[True, False])
-
-
-def divergence_frame(
-    asked: AskedRound, sampling: RoundReading, training: RoundReading
-) -> pd.DataFrame | None:
-    """Return KL(sampling || training) of each token; None where it is not known."""
-    if len(sampling.readouts) != 1 or len(training.readouts) != 1:
-        return None
-    if not np.array_equal(sampling.tokens, training.tokens):
-        return None
-    return as_frame(
-        DIVERGENCES,
-        {
-            "sample": asked.sample,
-            "round": asked.round,
-            "token": sampling.tokens,
-            "kl": sampling.readouts[0].divergence(training.readouts[0]),
-        },
-    )

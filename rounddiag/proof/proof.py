@@ -17,7 +17,7 @@ from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.proof.hypotheses.hypothesis import NEEDS
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE, Opinion
-from rounddiag.proof.saving import PROOF, read_result, write_result
+from rounddiag.proof.saving import read_proof, write_proof
 from rounddiag.wording import join_names, percent, pluralize, printable
 
 _Verdict: TypeAlias = Literal[
@@ -170,7 +170,7 @@ class Proof:
         """Write it to a file, which `rounddiag.load_proof` reads on any machine."""
         left = {"batch", "go_on"}  # written apart; of this process
         fields = {name: value for name, value in vars(self).items() if name not in left}
-        write_result(PROOF, fields, self.batch, Path(path))
+        write_proof(fields, self.batch, Path(path))
 
     @property
     def noise_limit(self) -> float:
@@ -252,7 +252,7 @@ def load_proof(path: str | os.PathLike[str], batch: Batch | None = None) -> Proo
         repr(proof)  # it cannot be printed with fields of other types
         return proof
 
-    return read_result(PROOF, path, batch, (Conclusion, Opinion), make)
+    return read_proof(path, batch, (Conclusion, Opinion), make)
 
 
 def _describe(conclusion: Conclusion) -> str:

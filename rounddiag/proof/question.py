@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from tqdm.auto import tqdm
 
 from rounddiag._typing import Array
@@ -23,28 +24,21 @@ from rounddiag.proof.alternatives import (
     RoundReading,
     alternatives_frame,
     as_frame,
-    divergence_frame,
     read_round,
 )
-from rounddiag.proof.answer import TABLES, Answer
-from rounddiag.proof.asked_round import AskedRound
+from rounddiag.proof.answer import AIM, TABLES, Answer, say_alternatives, say_sight
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import FunctionEngine, open_engine
-from rounddiag.proof.proof import Proof
-from rounddiag.proof.reproduced import (
-    ReproducedEngine,
-    find_hypothesis,
-    reproduced_engines,
-)
-from rounddiag.proof.sight import NUM_PASSES, Box, SightMap, drawn_size, look_at
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis, all_registered
+from rounddiag.proof.proof import ENGINE_NAMES, Proof
+from rounddiag.proof.sight import NUM_PASSES, AskedRound, look_at
 from rounddiag.proof.trajectory import Samples
-from rounddiag.schema import ASKED_ROUNDS, SIGHT, TILES
-from rounddiag.wording import pluralize
+from rounddiag.schema import ORIGINAL_SAMPLE, SIGHT, TILES
+from rounddiag.wording import capitalize, pluralize
 
 MOST_ROUNDS = 8  # of the evidence, unless places are named
-_STOPPED = (KeyboardInterrupt, ServerError)
-_BUDGET = "the budget of {:g} s ended"
-AIM = "coordinates"  # the role of the tokens that a picture decides
+_Places = dict[tuple[int, int], set[int]]
+"""From sample and round to tokens; none are all."""
 
 
 def ask(
@@ -64,28 +58,24 @@ def ask(
     batch : Batch
         With token ids; pictures as the processor got them, for a model that sees.
     engine : str, path-like or LocalEngine
-        As of `prove`: a folder or name that transformers opens, or the address of a
-        running vLLM or SGLang. Pictures go to a server only if its address is passed
-        here.
+        As of `prove`: pictures go to a server only if its address is passed here.
     at : str or list of str, optional
         Places such as `task-04/2 / r3` or `task-04/2 / r3 / t2`: a token, all tokens of
         a round, or all rounds of a sample. By default the evidence of the first
         findings, at most 8 rounds.
     proof : Proof, optional
-        Of this batch. An engine that it has reproduced is called by its name; others
-        are "the model".
-    device : str
-        Of a model in this process; `auto` is a GPU if there is one.
+        Of this batch. An engine that it has reproduced is called by its name; else
+        sentences are about "the model".
+    device, trust_remote_code
+        As of `prove`.
     budget_s : float
         After so many seconds, with loading, nothing more is begun.
-    trust_remote_code : bool
-        Whether code of the model's repository may run.
 
     Returns
     -------
     Answer
-        Its frames are `alternatives`, `sight` and `tiles`. After Ctrl-C, at the end of
-        the budget, or when a server fails, those of the rounds that were finished.
+        After Ctrl-C, at the end of the budget, or when a server fails, with what is
+        known by then.
 
     Examples
     --------
@@ -98,8 +88,11 @@ def ask(
     require_batch(batch)
     batch.require_ids()
     begin = time.perf_counter()
-    places = _find_places(batch, at)
-    opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
+    places = _evidence(batch) if at is None else _find_places(batch, at)
+    named = {} if proof is None else _reproduced(proof, batch)
+    opened: Any = open_engine(
+        engine, device=device, trust_remote_code=trust_remote_code
+    )
     if isinstance(opened, FunctionEngine):
         raise BatchError.build(
             expected="a model, or the address of a server",
@@ -109,25 +102,11 @@ def ask(
     chat, count = getattr(opened, "chat", None), getattr(opened, "count_tokens", None)
     if batch.tokenizer is None and chat is not None:
         batch = replace(batch, tokenizer=chat.tokenizer)
-    engines, notes = reproduced_engines(proof, batch)
-    question = Question(
-        batch=batch,
-        engine=opened,
-        samples=Samples(split_chains(batch), opened.prepare, chat, count),
-        engines=engines,
-        begin=begin,
-        budget_s=budget_s,
-    )
-    return question.answer(places, notes)
+    samples = Samples(split_chains(batch), opened.prepare, chat, count)
+    return _Question(batch, opened, samples, named, begin, budget_s).answer(places)
 
 
-_Places = dict[tuple[int, int], set[int]]
-"""From sample and round to tokens; none are all."""
-
-
-def _find_places(batch: Batch, at: str | Sequence[str] | None) -> _Places:
-    if at is None:
-        return _evidence(batch)
+def _find_places(batch: Batch, at: str | Sequence[str]) -> _Places:
     places: _Places = {}
     for text in [at] if isinstance(at, str) else at:
         sample, number, token = Address.parse(text).locate(batch)
@@ -148,70 +127,103 @@ def _find_places(batch: Batch, at: str | Sequence[str] | None) -> _Places:
 def _evidence(batch: Batch) -> _Places:
     """Return the rounds of the first findings, the largest sum of |diff| first."""
     places: _Places = {}
-    findings = [] if batch.lacks("old", "rollout") else [*diagnose(batch)]
-    for finding in findings:
+    for finding in () if batch.lacks("old", "rollout") else diagnose(batch):
         if finding.kind != "level":
             tokens = finding.tokens()
             size = tokens["diff"].abs().groupby([tokens["sample"], tokens["round"]])
             for key in size.sum().sort_values(ascending=False, kind="stable").index:
                 places.setdefault((int(key[0]), int(key[1])), set())
     if not places:
-        first = Address.of(batch, 0, 0)
         raise BatchError.build(
             key="at",
             expected="a place to ask about, since no finding has one",
             found="none",
-            advice=f"Name a round, such as `{first}`.",
+            advice=f"Name a round, such as `{Address.of(batch, 0, 0)}`.",
         )
     return dict([*places.items()][:MOST_ROUNDS])
 
 
-@dataclass(eq=False, kw_only=True)
-class Question:
-    """_Places of a batch while a model is asked about them.
+def _reproduced(
+    proof: Proof, batch: Batch
+) -> dict[str, tuple[Hypothesis | None, float]]:
+    """Return the engines that a proof has reproduced, as what, and with which residual.
+
+    Those whose hypothesis is no change of what is read, or holds in a part only, are
+    left out.
+    """
+    own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
+    row_of = {int(number): row for row, number in enumerate(own)}
+    rows = [row_of.get(n) for n in proof.batch.sample_columns[ORIGINAL_SAMPLE.name]]
+    if None in rows or not torch.equal(
+        batch[[row for row in rows if row is not None]].require_ids().cpu(),
+        proof.batch.require_ids().cpu(),
+    ):
+        raise BatchError.build(
+            key="proof",
+            expected="a proof of this batch",
+            found="one of other samples or token ids",
+            advice="Pass what `rounddiag.prove(batch, model)` returned.",
+        )
+    named: dict[str, tuple[Hypothesis | None, float]] = {
+        name: (None, opinion.residual)
+        for name, opinion in proof.base.items()
+        if opinion.residual_to_noise <= proof.noise_limit
+    }
+    known = {each.name: each for each in all_registered() if each.edit is not None}
+    for conclusion in proof.conclusions:
+        named.pop(conclusion.engine, None)
+        last = conclusion.opinions[-1]
+        is_whole = proof.verdict == "proved" and last.where == "all"
+        if is_whole and conclusion.name in known:
+            named[conclusion.engine] = known[conclusion.name], last.residual
+    return named
+
+
+@dataclass(eq=False)
+class _Question:
+    """Places of a batch while a model is asked about them.
 
     Attributes
     ----------
+    named: The engines that a proof has reproduced.
     begin: Of `time.perf_counter`.
-    notes: What was left out, and why.
-    frames: The rows so far, by the table that they belong to.
+    frames: The rows so far.
     """
 
     batch: Batch
     engine: Any
     samples: Samples
-    engines: list[ReproducedEngine]
+    named: dict[str, tuple[Hypothesis | None, float]]
     begin: float
     budget_s: float
-    notes: list[str] = field(default_factory=list)
     frames: dict[str, list[pd.DataFrame]] = field(
         default_factory=lambda: {name: [] for name in TABLES}
     )
+    told: list[tuple[int, int, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
-    def answer(self, places: _Places, notes: list[str]) -> Answer:
+    def answer(self, places: _Places) -> Answer:
         """Ask about all places, as far as the budget reaches."""
-        self.notes, why = [*notes], ""
-        total = len(places) * (NUM_PASSES + 1)
+        total, why = len(places) * (NUM_PASSES + 1), ""
         with tqdm(total=total, unit="pass", leave=False, delay=1) as bar:
-            for done, ((sample, number), tokens) in enumerate(places.items()):
-                if done and self._spent >= self.budget_s:
-                    why = _BUDGET.format(self.budget_s)
-                    break
-                share = self.budget_s * (done + 1) / len(places)
-                try:
-                    self._ask_round(sample, number, tokens, share, bar)
-                except BatchError as error:  # of this sample alone
-                    if len(places) == 1:
-                        raise
-                    self.notes.append(f"Not asked about: {error}")
-                except _STOPPED as error:
-                    if not self.frames["rounds"]:
-                        raise
-                    why = _say(error)
-                    break
+            try:
+                for done, (place, tokens) in enumerate(places.items(), start=1):
+                    share = self.budget_s * done / len(places)
+                    self._ask(*place, tokens, share, bar)
+                    if done < len(places) and self._spent >= self.budget_s:
+                        why = f"the budget of {self.budget_s:g} s ended"
+                        break
+            except (KeyboardInterrupt, ServerError, BatchError) as error:
+                if not self.told:
+                    raise
+                why = str(error).rstrip(".") or "it was interrupted"
         if why:
-            asked, of = len(self.frames["rounds"]), pluralize(len(places), "round")
+            asked = len({told[:2] for told in self.told})
+            of = pluralize(len(places), "round")
             self.notes.append(f"Asked about {asked} of {of}: {why}.")
+        if sent := getattr(self.engine, "sent", ()):
+            shown = pluralize(len(sent), "picture")
+            self.notes.append(f"Sent: {shown} to {self.engine.name}.")
         frames = {
             name: pd.concat(parts, ignore_index=True)
             if parts
@@ -220,11 +232,10 @@ class Question:
         }
         return Answer(
             **frames,
+            told=tuple(self.told),
             model=self.engine.name,
             seconds=self._spent,
-            engines=tuple(self.engines),
             notes=tuple(self.notes),
-            num_sent=len(getattr(self.engine, "sent", ())),
             batch=self.batch,
         )
 
@@ -232,7 +243,7 @@ class Question:
     def _spent(self) -> float:
         return time.perf_counter() - self.begin
 
-    def _ask_round(
+    def _ask(
         self,
         sample: int,
         number: int,
@@ -242,156 +253,114 @@ class Question:
     ) -> None:
         """Ask about one round; what is known when it stops stays."""
         asked = AskedRound.find(self.samples, sample, number)
-        readings = self._read(asked)
+        readings = {
+            engine: read_round(self.engine, asked, self.samples, hypothesis)
+            for engine, (hypothesis, _) in {"": (None, 0.0), **self.named}.items()
+            if not engine or hypothesis is not None
+        }
         bar.update()
         plain = readings[""]
-        chosen = tokens or {*plain.tokens.tolist()}
-        tokenizer = self.batch.tokenizer
-        rows = {
-            "alternatives": [
-                alternatives_frame(asked, reading, chosen, tokenizer)
-                for reading in readings.values()
-            ],
-            "divergences": self._divergences(asked, readings, chosen),
-        }
-        role = self._roles(asked)[plain.tokens]
-        aim = role == AIM
-        address = str(Address.of(self.batch, sample, number))
-        no_sight, sight, stopped = self._why_blind(asked), None, None
-        if not no_sight:
-            aimed = aim if aim.any() else np.ones_like(aim)
-            try:
-                sight = self._look(asked, plain, aimed, share, bar)
-            except _STOPPED as error:
-                no_sight, stopped = _say(error), error
-        if sight is not None:
-            rows["sight"] = [_sight_frame(asked, plain, role, sight)]
-            rows["tiles"] = [_tile_frame(asked, sight.tiles)]
-            if not sight.is_whole:
-                why = _BUDGET.format(self.budget_s)
-                self.notes.append(f"Tiles are missing at {address}: {why}.")
-        unseen = [
-            each.engine
-            for each in self.engines
-            if asked.index is not None
-            and not asked.is_seen_in(readings[each.hypothesis].requests)
-        ]
-        rows["rounds"] = [
-            as_frame(
-                ASKED_ROUNDS,
-                {
-                    "sample": [sample],
-                    "round": number,
-                    "address": address,
-                    "aim": AIM if aim.any() else "tokens",
-                    "noise": np.nan if sight is None else sight.noise,
-                    "unseen_by": ",".join(unseen),
-                    "no_sight": no_sight,
-                },
-            )
-        ]
-        for name, frames in rows.items():
-            self.frames[name] += frames
-        if stopped is not None:
-            raise stopped
-
-    def _read(self, asked: AskedRound) -> dict[str, RoundReading]:
-        """Read a round as the model is, and as each reproduced engine read it."""
-        readings = {"": read_round(self.engine, asked, self.samples)}
-        for name in dict.fromkeys(each.hypothesis for each in self.engines):
-            hypothesis = find_hypothesis(name) if name else None
-            if hypothesis is not None:
-                readings[name] = read_round(
-                    self.engine, asked, self.samples, hypothesis
-                )
-        return readings
-
-    def _divergences(
-        self, asked: AskedRound, readings: dict[str, RoundReading], chosen: set[int]
-    ) -> list[pd.DataFrame]:
-        named = {each.engine: each.hypothesis for each in self.engines}
-        sampling, training = named.get("rollout"), named.get("old")
-        if sampling is None or training is None or sampling == training:
-            return []
-        frame = divergence_frame(asked, readings[sampling], readings[training])
-        return [] if frame is None else [frame[frame["token"].isin(chosen)]]
-
-    def _roles(self, asked: AskedRound) -> Array:
-        if self.batch.tokenizer is None:
-            return np.full(len(asked.token_ids), "", dtype=object)
-        frame = token_frame(self.batch[[asked.sample]], ["role"])
-        return frame.loc[frame["round"] == asked.round, "role"].to_numpy(dtype=object)
-
-    def _why_blind(self, asked: AskedRound) -> str:
-        """Return why there is no sight to measure; empty if there is."""
+        self._add_alternatives(asked, readings, [*(tokens or plain.tokens.tolist())])
+        why = ""
         if not asked.trajectory.shots:
-            return "the batch has no pictures here"
-        if "pictures" not in self.engine.abilities:
-            return f"{self.engine.name} is a model of text"
-        if asked.index is None:
-            return "no picture comes before the round"
-        return ""
+            why = "the batch has no pictures here"
+        elif "pictures" not in self.engine.abilities:
+            why = f"{self.engine.name} is a model of text"
+        elif asked.index < 0:
+            why = "no picture comes before the round"
+        if why:
+            self._tell(asked, f"Sight was not measured: {why}.")
+            return
+        self._add_sight(asked, plain, share, bar)
+        for engine, reading in readings.items():
+            if engine and not asked.shows(reading.requests):
+                name, residual = ENGINE_NAMES.get(engine, engine), self.named[engine][1]
+                text = (
+                    f"{capitalize(name)} never saw this picture: {reading.hypothesis}"
+                    f" reproduces it (residual {residual:.2g} nat), so its map is flat"
+                    " by construction."
+                )
+                self._tell(asked, text)
 
-    def _look(
+    def _tell(self, asked: AskedRound, text: str) -> None:
+        self.told.append((asked.sample, asked.round, text))
+
+    def _add_alternatives(
+        self, asked: AskedRound, readings: dict[str, RoundReading], chosen: list[int]
+    ) -> None:
+        plain = readings[""]
+        kl = np.full(len(plain.tokens), np.nan)
+        sampling, training = (readings.get(n, plain) for n in ("rollout", "old"))
+        if {"rollout", "old"} <= {*self.named} and sampling is not training:
+            kl = sampling.divergence(training)
+        plainly = [name for name in self.named if name not in readings]
+        for engine, reading in readings.items():
+            frame = alternatives_frame(asked, reading, chosen, kl, self.batch.tokenizer)
+            self.frames["alternatives"].append(frame)
+            names = [engine] if engine else plainly
+            how = reading.hypothesis or "the model as it is"
+            subject = " and ".join(
+                f"{ENGINE_NAMES.get(name, name)} ({how}, residual"
+                f" {self.named[name][1]:.2g} nat)"
+                for name in names
+            )
+            place = Address.of(self.batch, asked.sample, asked.round)
+            text = say_alternatives(subject or "the model", frame)
+            self._tell(asked, f"{place}: {text}")
+        mine = kl[np.isin(plain.tokens, chosen)]
+        if sampling is not training and not sampling.readouts:
+            text = f"KL is not known: {self.engine.name} gives the likeliest only."
+            self._tell(asked, text)
+        if np.isfinite(mine).any():
+            text = f"KL(sampling || training) is {np.nanmean(mine):.2g} nat"
+            if len(mine) > 1:
+                text += f" on average, {np.nanmax(mine):.2g} at most"
+            self._tell(asked, f"{text}.")
+
+    def _add_sight(
         self,
         asked: AskedRound,
         plain: RoundReading,
-        aim: Array,
         share: float,
         bar: Any,  # noqa: ANN401 of tqdm
-    ) -> SightMap:
+    ) -> None:
+        role = self._roles(asked)[plain.tokens]
+        aim = role == AIM
         try:
-            return look_at(
+            sight = look_at(
                 self.engine,
                 asked,
                 self.samples,
                 plain.top.own,
-                aim,
-                may_go_on=lambda: self._spent < self.budget_s,
-                may_refine=lambda: self._spent < share,
+                aim if aim.any() else np.ones_like(aim),
+                may_go_on=lambda refines: (
+                    self._spent < (share if refines else self.budget_s)
+                ),
                 advance=bar.update,
             )
         finally:
             if hasattr(self.engine, "eyes"):
                 self.engine.eyes.forget_looks("mean")
-
-
-def _say(error: BaseException) -> str:
-    return str(error).rstrip(".") or "it was interrupted"
-
-
-def _sight_frame(
-    asked: AskedRound, plain: RoundReading, role: Array, sight: SightMap
-) -> pd.DataFrame:
-    own = plain.top.own
-    return as_frame(
-        SIGHT,
-        {
-            "sample": asked.sample,
-            "round": asked.round,
+        keys = {"sample": asked.sample, "round": asked.round}
+        drops = {
             "token": plain.tokens,
             "role": role,
-            "log_prob": own,
+            "log_prob": plain.top.own,
             "log_prob_blind": sight.blind,
-            "drop": own - sight.blind,
-        },
-    )
+            "drop": plain.top.own - sight.blind,
+            "noise": sight.noise,
+        }
+        edges = dict(zip(("x0", "y0", "x1", "y1"), sight.boxes.T, strict=True))
+        frame = as_frame(SIGHT, {**keys, **drops})
+        tiles = {**keys, "picture": asked.picture, **edges, "drop": sight.drops}
+        self.frames["sight"].append(frame)
+        self.frames["tiles"].append(as_frame(TILES, tiles))
+        self._tell(asked, say_sight(frame, self.frames["tiles"][-1]))
+        if not sight.is_whole:
+            self._tell(asked, f"Tiles are missing: {self.budget_s:g} s were over.")
 
-
-def _tile_frame(asked: AskedRound, tiles: list[tuple[Box, float]]) -> pd.DataFrame:
-    """Return the tiles in pixels of the stored picture."""
-    assert asked.shot is not None  # noqa: S101 tiles are of a picture
-    size, drawn = asked.shot.size, drawn_size(asked.shot)
-    scale = np.array(size * 2) / np.array(drawn * 2)
-    boxes = np.array([box for box, _ in tiles], dtype=float).reshape(-1, 4) * scale
-    edges = dict(zip(("x0", "y0", "x1", "y1"), boxes.round().T, strict=True))
-    return as_frame(
-        TILES,
-        {
-            "sample": asked.sample,
-            "round": asked.round,
-            "picture": asked.picture,
-            **edges,
-            "drop": [drop for _, drop in tiles],
-        },
-    )
+    def _roles(self, asked: AskedRound) -> Array:
+        if self.batch.tokenizer is None:
+            return np.full(asked.stop - asked.begin, "", dtype=object)
+        frame = token_frame(self.batch[[asked.sample]], ["role"])
+        return frame.loc[frame["round"] == asked.round, "role"].to_numpy(dtype=object)

@@ -25,78 +25,89 @@ _NONE: Mapping[str, type] = {}
 _TOKENS = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResultKind(FileKind):
-    """A file with a result: its key there, and the command that writes one."""
+@dataclass(frozen=True)
+class _ResultKind(FileKind):
+    """A file with a result, and the command that writes one."""
 
     key: str
     command: str
 
     @classmethod
-    def of(cls, key: str, command: str) -> ResultKind:
-        """Describe the file of a result, which begins with the version."""
+    def of(cls, name: str, key: str, command: str) -> _ResultKind:
+        """Describe the file of a result: it begins with the version of its format."""
         start = json.dumps({f"rounddiag_{key}": ""})[:-3].encode()
-        article = "an" if key[0] in "aeiou" else "a"
-        return cls(
-            f"{article} {key}",
-            lambda stream: stream.read(64).startswith(start),
-            key=key,
-            command=command,
-        )
+        return cls(name, lambda file: file.read(64).startswith(start), key, command)
 
     def error(self, path: object, content: str) -> LoadError:
         """Return the error of a file that is none."""
+        command = f"rounddiag {self.command} ... -o {self.key}.json"
         return LoadError.build(
             file=path,
-            expected=f"{self.name}, as `rounddiag {self.command} ... -o"
-            f" {self.key}.json` writes it",
+            expected=f"{self.name}, as `{command}` writes it",
             found=content.rstrip(" .:"),
             advice="Pass the path of that file.",
         )
 
+    def write(self, path: Path, **facts: Any) -> None:  # noqa: ANN401 of JSON
+        """Write a result."""
+        text = json.dumps({f"rounddiag_{self.key}": "1", **facts}, allow_nan=False)
+        with write_atomically(path, self) as partial:
+            partial.write_text(text, encoding="utf-8")
 
-PROOF = ResultKind.of("proof", "prove")
-SAVED_ANSWER = ResultKind.of("answer", "ask")
+    def read(
+        self, path: object, make: Callable[[dict[str, Any]], _Made], *keys: str
+    ) -> _Made:
+        """Make a result of what lies at some keys of a file."""
+        shape = {f"rounddiag_{self.key}": str, **dict.fromkeys(keys, dict)}
+        try:
+            return make(parse_json(Path(str(path)).read_bytes(), shape))
+        except LoadError:
+            raise
+        except RounddiagError as error:
+            content = "tokens and scores that do not fit each other"
+            raise self.error(path, content) from error
+        except OSError as error:
+            content = error.strerror or "a file that cannot be read"
+            raise self.error(path, content) from error
+        except Exception as error:
+            content = f"{type(error).__name__}: {error!s:.200}"
+            raise self.error(path, content) from error
 
 
-def write_result(
-    kind: ResultKind, fields: Mapping[str, Any], batch: Batch, path: Path
-) -> None:
-    """Write the fields of a result as JSON, with the tokens and scores it is about."""
-    facts = {f"rounddiag_{kind.key}": "1", kind.key: _encode(dict(fields))}
-    with write_atomically(path, kind) as partial:
-        text = json.dumps({**facts, "batch": _of_batch(batch)}, allow_nan=False)
-        partial.write_text(text, encoding="utf-8")
+PROOF = _ResultKind.of("a proof", "proof", "prove")
+SAVED_ANSWER = _ResultKind.of("an answer", "answer", "ask")
 
 
-def read_result(
-    kind: ResultKind,
-    path: object,
-    batch: Batch | None,
-    classes: Sequence[type],
-    make: Callable[..., _Made],
+def write_proof(fields: Mapping[str, Any], batch: Batch, path: Path) -> None:
+    """Write the fields of a proof as JSON, with the tokens and scores it is about."""
+    PROOF.write(path, proof=_encode(dict(fields)), batch=_of_batch(batch))
+
+
+def read_proof(
+    path: object, batch: Batch | None, kinds: Sequence[type], make: Callable[..., _Made]
 ) -> _Made:
-    """Make a result of the fields in a file, some of which are of these classes."""
-    by_name = {each.__name__: each for each in classes}
-    try:
-        facts = parse_json(
-            Path(str(path)).read_bytes(),
-            {f"rounddiag_{kind.key}": str, kind.key: dict, "batch": dict},
-        )
+    """Make a proof of the fields in a file, some of which are of these kinds."""
+    by_name = {kind.__name__: kind for kind in kinds}
+
+    def decode(facts: dict[str, Any]) -> _Made:
         small = _to_batch(facts["batch"])
         if batch is not None:
-            small = _with_scores(kind, path, batch, small)
-        return make(**_decode(facts[kind.key], by_name), batch=small)
-    except LoadError:
-        raise
-    except RounddiagError as error:
-        content = "tokens and scores that do not fit each other"
-        raise kind.error(path, content) from error
-    except OSError as error:
-        content = error.strerror or "a file that cannot be read"
-        raise kind.error(path, content) from error
-    except Exception as error:
-        raise kind.error(path, f"{type(error).__name__}: {error!s:.200}") from error
+            small = _with_scores(path, batch, small)
+        return make(**_decode(facts["proof"], by_name), batch=small)
+
+    return PROOF.read(path, decode, "proof", "batch")
+
+
+def write_answer(fields: Mapping[str, Any], path: Path) -> None:
+    """Write the fields of an answer as JSON."""
+    SAVED_ANSWER.write(path, answer=_encode(dict(fields)))
+
+
+def read_answer(path: object, make: Callable[[dict[str, Any]], _Made]) -> _Made:
+    """Make an answer of the fields in a file."""
+    return SAVED_ANSWER.read(
+        path, lambda facts: make(_decode(facts["answer"])), "answer"
+    )
 
 
 def _encode(value: Any) -> Any:  # noqa: ANN401, PLR0911 one line a type
@@ -181,17 +192,17 @@ def _to_batch(facts: Mapping[str, Any]) -> Batch:
     )
 
 
-def _with_scores(kind: ResultKind, path: object, batch: Batch, small: Batch) -> Batch:
+def _with_scores(path: object, batch: Batch, small: Batch) -> Batch:
     wanted = small.sample_columns[ORIGINAL_SAMPLE.name].tolist()
     own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
     row_of = {int(number): row for row, number in enumerate(own)}
     if any(number not in row_of for number in wanted):
-        raise kind.error(path, f"one of samples that this batch lacks: {wanted}")
+        raise PROOF.error(path, f"one of samples that this batch lacks: {wanted}")
     mine = batch[[row_of[number] for number in wanted]]
     places = torch.arange(mine.num_positions)
     at = torch.cat([places[:0], *real_rows(mine, places)])
     if not torch.equal(mine.require_ids().cpu()[at], small.require_ids()):
-        raise kind.error(path, "one of a batch with other token ids")
+        raise PROOF.error(path, "one of a batch with other token ids")
     scores = dict(mine.scores)
     for name, values in small.scores.items():
         if name not in {"old", "rollout"}:

@@ -1,4 +1,4 @@
-"""Whether a model looked: what its tokens lose without the picture, tile by tile.
+"""Whether a model looked: what a round loses without its last picture, tile by tile.
 
 The picture, or a tile of it, is shown in the mean colour of the picture: its grid, its
 image tokens and all positions stay as they are.
@@ -6,117 +6,171 @@ image tokens and all positions stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rounddiag._typing import Array
-from rounddiag.proof.asked_round import AskedRound
-from rounddiag.proof.engines.engine import Engine
-from rounddiag.proof.trajectory import Request, Samples
-from rounddiag.vision import Screenshot
+from rounddiag.proof.engines.pictures import COLOURS
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.trajectory import Request, Samples, Trajectory, cut_request
 
 Box: TypeAlias = tuple[int, int, int, int]
 """Left, top, right and lower edge, in pixels of the picture as it is drawn."""
 
 _LONG, _SHORT = 4, 3  # tiles along the longer and the shorter side
 NUM_PASSES = 2 + _LONG * _SHORT  # of a map that is not refined
-_NOTHING = (0, 0, 0, 0)
+_NO_TILE = (0, 0, 0, 0)
+_EMPTY = {"pad", "zeros", *COLOURS}  # looks that show nothing
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AskedRound:
+    """A round in the context of its chain.
+
+    Attributes
+    ----------
+    begin, stop: Where it is in the ids of the trajectory.
+    index, picture: The number of the last picture before it, in the trajectory and
+        among those of the sample; -1 without one.
+    """
+
+    sample: int
+    round: int
+    trajectory: Trajectory
+    begin: int
+    stop: int
+    index: int
+    picture: int
+
+    @classmethod
+    def find(cls, samples: Samples, sample: int, number: int) -> AskedRound:
+        """Find a round of the batch among the chains of its sample."""
+        split = samples.chains
+        mine = {each: split.chains[each] for each in split.of_sample(sample)}
+        each = next(at for at, chain in mine.items() if number in chain.rounds)
+        whole, chain = samples[each], mine[each]
+        begin, stop = whole.rounds[number - chain.rounds.start]
+        index = sum(first < begin for first, _ in whole.spans) - 1
+        return cls(
+            sample=sample,
+            round=number,
+            trajectory=whole,
+            begin=begin,
+            stop=stop,
+            index=index,
+            picture=chain.shown[index] if index >= 0 else index,
+        )
+
+    def requests(
+        self, samples: Samples, hypothesis: Hypothesis | None = None
+    ) -> list[Request]:
+        """Return the passes that score it, of a hypothesis where it has a place."""
+        edit = None if hypothesis is None else hypothesis.edit
+        edits = edit and edit(self.trajectory, samples)
+        edits = edits or Request.of_sample(self.trajectory)
+        every = [edits] if isinstance(edits, Request) else edits
+        mine = (request.score_only(self.begin, self.stop) for request in every)
+        cut = (cut_request(request, samples) for request in mine)
+        return [request for request in cut if request is not None]
+
+    def shows(self, requests: Sequence[Request]) -> bool:
+        """Return whether a pass has what its last picture shows."""
+        own = self.trajectory.sample, self.index
+        return any(
+            (each.sample, each.index) == own and each.look not in _EMPTY
+            for request in requests
+            for each in request.pictures
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SightMap:
-    """What the tokens of a round lose without their picture.
+    """What the tokens of a round lose without the picture.
 
     Attributes
     ----------
     blind: Log-probs with the picture in its mean colour.
-    noise: The largest difference of log-probs with equal pixels, computed as those of
-        tiles are: the arithmetic of the engine.
-    tiles: Each with its drop, a mean over the tokens that are aimed at; those of a
-        refined tile last.
-    is_whole: Whether no tile is missing.
+    noise: By how much each differs with equal pixels, computed as those of tiles are.
+    boxes, drops: Tiles in pixels of the stored picture, and the mean drop of the tokens
+        that are aimed at; quarters of one tile are last.
     """
 
     blind: Array
-    noise: float
-    tiles: list[tuple[Box, float]]
+    noise: Array
+    boxes: Array
+    drops: list[float]
     is_whole: bool
 
 
-def tile_boxes(shot: Screenshot, num_tokens: int) -> list[Box]:
+def tile_boxes(size: tuple[int, int], num_tokens: int) -> list[Box]:
     """Return the tiles of a picture, along the borders of its image tokens.
 
     4 x 3 of them, 3 x 4 of a tall picture; fewer of one with fewer image tokens.
     """
-    width, height = drawn_size(shot)
+    width, height = size
     side = (width * height / num_tokens) ** 0.5
     columns, rows = max(round(width / side), 1), max(round(height / side), 1)
     if columns * rows != num_tokens:  # not one grid: borders of pixels
         columns, rows = width, height
     across, down = (_LONG, _SHORT) if width >= height else (_SHORT, _LONG)
-    x, y = _edges(width, columns, across), _edges(height, rows, down)
-    return _boxes(x, y)
-
-
-def drawn_size(shot: Screenshot) -> tuple[int, int]:
-    """Return the size at which tiles of a picture are drawn."""
-    return shot.seen_size or shot.size
+    return _boxes(_edges(width, columns, across), _edges(height, rows, down))
 
 
 def look_at(
-    engine: Engine,
+    engine: Any,  # noqa: ANN401 one that scores
     asked: AskedRound,
     samples: Samples,
     seen: Array,
     aim: Array,
     *,
-    may_go_on: Callable[[], bool],
-    may_refine: Callable[[], bool],
+    may_go_on: Callable[[bool], bool],
     advance: Callable[[], object],
 ) -> SightMap:
-    """Measure the sight of a round.
+    """Measure the sight of a round, whose log-probs with all pictures are known.
 
-    Parameters
-    ----------
-    seen : array
-        Log-probs of its tokens with all pictures.
-    aim : bool array
-        The tokens that drops of tiles are means of.
-    may_go_on, may_refine : callable
-        Whether one more tile may be scored; and one of a refinement.
-    advance : callable
-        Called after each pass.
+    `aim` are the tokens that drops of tiles are means of; `may_go_on` says whether one
+    more tile may be scored, with True one of a refinement.
     """
+    shot = asked.trajectory.shots[asked.index]
+    drawn = shot.seen_size or shot.size  # at which tiles are painted
+    (plain,) = asked.requests(samples)
+    start, stop = asked.trajectory.spans[asked.index]
 
     def score(look: str) -> Array:
-        request: Request = asked.request(samples, look)
-        (values,) = engine.score([request], samples)
+        shown = list(plain.pictures)
+        shown[asked.index] = replace(shown[asked.index], look=look)
+        (values,) = engine.score([replace(plain, pictures=tuple(shown))], samples)
         advance()
         return values
 
-    same, blind = score(_look(_NOTHING)), score("mean")
-    noise = float(np.nanmax(np.abs(same - seen)))
-    assert asked.shot is not None  # noqa: S101 of a round with a picture
-
-    def drops(
-        boxes: list[Box], has_time: Callable[[], bool]
-    ) -> Iterator[tuple[Box, float]]:
+    def drops(boxes: list[Box], *, refines: bool) -> Iterator[tuple[Box, float]]:
         for box in boxes:
-            if not has_time():
+            if not may_go_on(refines):
                 return
             yield box, float(np.nanmean((same - score(_look(box)))[aim]))
 
-    boxes = tile_boxes(asked.shot, asked.num_image_tokens)
-    tiles = [*drops(boxes, may_go_on)]
+    same, blind = score(_look(_NO_TILE)), score("mean")
+    noise = np.abs(same - seen)
+    boxes = tile_boxes(drawn, stop - start)
+    tiles = [*drops(boxes, refines=False)]
     is_whole = len(tiles) == len(boxes)
-    box, largest = max(tiles, key=lambda tile: tile[1], default=(_NOTHING, 0.0))
-    if is_whole and largest > noise:
-        tiles += drops(_split(box), may_refine)
-    return SightMap(blind=blind, noise=noise, tiles=tiles, is_whole=is_whole)
+    box, largest = max(tiles, key=lambda tile: tile[1], default=(_NO_TILE, 0.0))
+    if is_whole and largest > np.nanmax(noise):
+        left, top, right, lower = box
+        x, y = [left, (left + right) // 2, right], [top, (top + lower) // 2, lower]
+        tiles += drops(_boxes(x, y), refines=True)
+    scale = np.divide(shot.size * 2, drawn * 2)
+    return SightMap(
+        blind=blind,
+        noise=noise,
+        boxes=(np.array([box for box, _ in tiles]).reshape(-1, 4) * scale).round(),
+        drops=[drop for _, drop in tiles],
+        is_whole=is_whole,
+    )
 
 
 def _look(box: Box) -> str:
@@ -136,10 +190,3 @@ def _boxes(x: list[int], y: list[int]) -> list[Box]:
         for left, right in pairwise(x)
         if left < right and top < lower
     ]
-
-
-def _split(box: Box) -> list[Box]:
-    """Return the four quarters of a tile."""
-    left, top, right, lower = box
-    x, y = [left, (left + right) // 2, right], [top, (top + lower) // 2, lower]
-    return _boxes(x, y)

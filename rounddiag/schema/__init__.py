@@ -49,11 +49,9 @@ from rounddiag.schema.metrics import Metric as Metric
 from rounddiag.schema.metrics import mean_column as mean_column
 from rounddiag.schema.metrics import metric_name as metric_name
 from rounddiag.schema.tables import ALTERNATIVES as ALTERNATIVES
-from rounddiag.schema.tables import ASKED_ROUNDS as ASKED_ROUNDS
 from rounddiag.schema.tables import CELLS as CELLS
 from rounddiag.schema.tables import CHANGES as CHANGES
 from rounddiag.schema.tables import CORRECTION_ROWS as CORRECTION_ROWS
-from rounddiag.schema.tables import DIVERGENCES as DIVERGENCES
 from rounddiag.schema.tables import GROUP_ROWS as GROUP_ROWS
 from rounddiag.schema.tables import LEGS as LEGS
 from rounddiag.schema.tables import PAIRED_CELLS as PAIRED_CELLS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from rounddiag.errors import FrameError
 from rounddiag.schema.columns import (
@@ -344,84 +345,40 @@ CORRECTION_ROWS = TableSchema(
     ),
 )
 
-ALTERNATIVES = TableSchema(
+_EDGES = ("x0", "y0", "x1", "y1")  # left, top, right, lower
+_asked = partial(TableSchema, built_by="ask", built_from="batch, model")
+ALTERNATIVES = _asked(
     one_row_per="token that a model could have written, and place",
-    built_by="ask",
-    built_from="batch, model",
-    keys=("sample", "round", "token", "hypothesis", "rank"),
+    keys=(*TOKENS.keys, "hypothesis", "rank"),
     columns=(
-        SAMPLE,
-        ROUND,
-        TOKEN,
+        *(SAMPLE, ROUND, TOKEN),
         count("rank", "rank among all tokens, from 1; -1 is unknown", "int32"),
-        TOKENS["token_id"],
-        TOKENS["text"],
+        *(TOKENS["token_id"], TOKENS["text"]),
         nat("log_prob", "log-prob by the model", "float64"),
-        ColumnSchema(
-            "hypothesis", "what the model read instead; empty: as it is", "str"
-        ),
+        ColumnSchema("hypothesis", "what the model read instead; empty: as is", "str"),
         ColumnSchema("is_sampled", "whether it is the token of the batch", "bool"),
+        nat("kl", "KL(sampling || training) at the place", "float64"),
     ),
 )
-SIGHT = TableSchema(
+SIGHT = _asked(
     one_row_per="generated token",
-    built_by="ask",
-    built_from="batch, model",
     keys=TOKENS.keys,
     columns=(
-        SAMPLE,
-        ROUND,
-        TOKEN,
+        *(SAMPLE, ROUND, TOKEN),
         ColumnSchema("role", "what the token is for", "str"),
         ALTERNATIVES["log_prob"],
-        nat(
-            "log_prob_blind", "log-prob with the picture in its mean colour", "float64"
-        ),
+        nat("log_prob_blind", "log-prob without the picture", "float64"),
         nat("drop", "log-prob that is lost without the picture", "float64"),
+        nat("noise", "difference of log-probs with equal pixels", "float64"),
     ),
 )
-TILES = TableSchema(
+TILES = _asked(
     one_row_per="tile of a picture",
-    built_by="ask",
-    built_from="batch, model",
     keys=("sample", "round", "x0", "y0", "x1", "y1"),
     columns=(
-        SAMPLE,
-        ROUND,
+        *(SAMPLE, ROUND),
         count("picture", "picture of the sample", "int32"),
-        *(
-            ColumnSchema(name, f"{edge} edge of the tile", "int32", "pixel")
-            for name, edge in zip(
-                ("x0", "y0", "x1", "y1"), ("left", "top", "right", "lower"), strict=True
-            )
-        ),
+        *(count(name, "edge of the tile in pixels", "int32") for name in _EDGES),
         nat("drop", "mean log-prob that is lost without the tile", "float64"),
-    ),
-)
-ASKED_ROUNDS = TableSchema(
-    one_row_per="round that was asked about",
-    built_by="ask",
-    built_from="batch, model",
-    keys=ROUNDS.keys,
-    columns=(
-        SAMPLE,
-        ROUND,
-        ColumnSchema("address", "place in the batch", "str"),
-        ColumnSchema("aim", "the tokens that drops of tiles are means of", "str"),
-        nat("noise", "largest difference of equal inputs", "float64"),
-        ColumnSchema("unseen_by", "engines that never saw the picture", "str"),
-        ColumnSchema("no_sight", "why the sight was not measured", "str"),
-    ),
-)
-DIVERGENCES = TableSchema(
-    one_row_per="generated token",
-    built_by="ask",
-    built_from="batch, model",
-    keys=TOKENS.keys,
-    columns=(
-        SAMPLE,
-        ROUND,
-        TOKEN,
-        nat("kl", "KL(sampling || training) at the place", "float64"),
     ),
 )

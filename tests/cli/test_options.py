@@ -110,13 +110,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     proof = SimpleNamespace(frame=pd.DataFrame(), save=lambda _: calls.append("saved"))
     facts = ("verdict", "side", "cause", "causes", "next_step", "not_tested", "seconds")
     vars(proof).update(dict.fromkeys(facts, ""))
+    asked = dict.fromkeys(("alternatives", "sight", "tiles"), pd.DataFrame())
+    reply = SimpleNamespace(**asked, model="", seconds=0.0, save=proof.save)
     for name, answer in {
         "rounddiag.loaders.load": rd.load,
         "rounddiag.runs.open_run": rd.open_run,
         "rounddiag.proof.prove": proof,
         "rounddiag.export.report": written,
         "rounddiag.cli.watch.watch_run": 0,
-        "rounddiag.cli.ask.run_ask": "",
+        "rounddiag.proof.ask": reply,
         "rounddiag.cli.preflight.run_preflight": ("", False),
         "rounddiag.cli.lab.start_lab": None,
         "rounddiag.runs.ingest": SimpleNamespace(failed=(), written=(), unchanged=()),

@@ -32,22 +32,10 @@ def answer() -> Answer:
         "y1": [336, 336, 336, 336],
         "drop": [-0.5, 2.0, 0.0, 1.5],
     }
-    rounds = {
-        "sample": 0,
-        "round": [3, 0],
-        "address": ["task-04/2 / r3", "task-04/2 / r0"],
-        "aim": "coordinates",
-        "noise": 1e-6,
-        "unseen_by": "",
-        "no_sight": ["", "the server answered with HTTP 500"],
-    }
-    sight = {"token": [8], "role": ["coordinates"], "log_prob": [-1.0]}
-    blind = {"log_prob_blind": [-3.0], "drop": [2.0]}
     frames: dict[str, Any] = {n: as_frame(table, {}) for n, table in TABLES.items()}
     frames["tiles"] = as_frame(TABLES["tiles"], {**keys, **tiles, "picture": 3})
-    frames["rounds"] = as_frame(TABLES["rounds"], rounds)
-    frames["sight"] = as_frame(TABLES["sight"], {**keys, **sight, **blind})
-    return Answer(**frames, model="a model", seconds=1.0, batch=batch)
+    told = ((0, 3, "It looked."), (0, 0, "Sight was not measured: no picture."))
+    return Answer(**frames, told=told, model="a model", seconds=1.0, batch=batch)
 
 
 def fills(figure: Any) -> list[str]:
@@ -70,7 +58,7 @@ def test_a_tile_is_as_strong_as_its_drop_and_zero_is_clear(answer: Answer) -> No
     assert (action.x[0], action.y[0]) == pytest.approx((400, 169), abs=40)
     picture = figure.layout.images[0]
     assert (picture.sizex, picture.sizey) == (448, 336)
-    assert "1 token of coordinates lose" in words(figure)
+    assert "It looked." in words(figure)
 
 
 def test_all_rounds_have_one_scale(answer: Answer) -> None:
@@ -80,7 +68,7 @@ def test_all_rounds_have_one_scale(answer: Answer) -> None:
 
 
 def test_what_has_no_map_is_an_error_that_says_why(answer: Answer) -> None:
-    with pytest.raises(BatchError, match="found the server answered with HTTP 500"):
+    with pytest.raises(BatchError, match="found Sight was not measured: no picture"):
         rd.plot_sight(answer, at="task-04/2 / r0")
     with pytest.raises(BatchError, match="found none"):
         rd.plot_sight(answer, at="task-04/2 / r1")

@@ -39,9 +39,9 @@ def save_recorded(batch: rd.Batch, path: Path) -> None:
 
 
 def save_proof(batch: rd.Batch, path: Path) -> None:
-    from rounddiag.proof.saving import write_result
+    from rounddiag.proof.saving import write_proof
 
-    write_result(PROOF, {}, batch, path)
+    write_proof({}, batch, path)
 
 
 WRITERS: dict[str, Callable[[rd.Batch, Path], object]] = {
