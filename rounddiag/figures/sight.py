@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -88,8 +86,9 @@ def plot_sight(
         height=round(min(_WIDTH * height / width, _HIGHEST)) + _BESIDE,
         bottom=10,
     )
+    data = b64encode(as_jpeg(shot.image(), _LARGEST)).decode()
     figure.add_layout_image(
-        source=f"data:image/jpeg;base64,{_jpeg(shot)}",
+        source=f"data:image/jpeg;base64,{data}",
         xref="x",
         yref="y",
         x=0,
@@ -100,8 +99,7 @@ def plot_sight(
         sizing="stretch",
     )
     most = float(answer.tiles["drop"].abs().max())
-    for row in tiles.to_dict("records"):
-        _add_tile(figure, row, tiles, most, colors)
+    _add_tiles(figure, tiles, most, colors)
     figure.add_trace(_scale(tiles, most, colors))
     figure.add_trace(_action(batch, place, shot, colors))
     axis = {"visible": False, "constrain": "domain"}
@@ -113,10 +111,6 @@ def plot_sight(
 def _shown(text: str) -> str:
     """Escape text that names what a file holds; its spaces stay spaces."""
     return " ".join(map(hover_text, text.split()))
-
-
-def _jpeg(shot: Screenshot) -> str:
-    return b64encode(as_jpeg(shot.image(), _LARGEST)).decode()
 
 
 def _find_round(answer: AskedModel, batch: Batch, at: str | None) -> tuple[int, int]:
@@ -135,37 +129,36 @@ def _find_round(answer: AskedModel, batch: Batch, at: str | None) -> tuple[int, 
     )
 
 
-def _add_tile(
-    figure: go.Figure,
-    row: Mapping[Any, Any],
-    tiles: pd.DataFrame,
-    most: float,
-    theme: Theme,
+def _add_tiles(
+    figure: go.Figure, tiles: pd.DataFrame, most: float, theme: Theme
 ) -> None:
-    """Add a rectangle and, where it is large, its number; a frame if it is divided."""
-    share = row["drop"] / most if most > 0 else 0.0
-    color = theme.changes[0 if share >= 0 else 1]
-    begins = (tiles[["x0", "y0"]] >= [row["x0"], row["y0"]]).all(axis=1)
-    ends = (tiles[["x1", "y1"]] <= [row["x1"], row["y1"]]).all(axis=1)
-    is_divided, is_large = (begins & ends).sum() > 1, abs(share) >= _LEGIBLE
-    opacity = 0.0 if is_divided else round(_COVER * abs(share), 3)
-    line = {
-        "width": 4 if is_divided else 1,
-        "color": color if is_large else theme.quiet,
-    }
-    edges = {edge: row[edge] for edge in ("x0", "y0", "x1", "y1")}
-    fill = with_opacity(color, opacity)
-    figure.add_shape(type="rect", fillcolor=fill, line=line, **edges)
-    if is_large:
-        figure.add_annotation(
-            x=(row["x0"] + row["x1"]) / 2,
-            y=row["y0"] if is_divided else (row["y0"] + row["y1"]) / 2,
-            yshift=11 if is_divided else 0,
-            text=f"{row['drop']:.2g}",
-            showarrow=False,
-            bgcolor=theme.paper,
-            borderpad=1,
+    """Add rectangles, and the numbers of large ones; a divided tile is a frame."""
+    low, high = tiles[["x0", "y0"]].to_numpy(), tiles[["x1", "y1"]].to_numpy()
+    inside = (low >= low[:, None]).all(-1) & (high <= high[:, None]).all(-1)
+    for row, is_divided in zip(
+        tiles.to_dict("records"), inside.sum(1) > 1, strict=True
+    ):
+        share = row["drop"] / most if most > 0 else 0.0
+        color = theme.changes[0 if share >= 0 else 1]
+        opacity = 0 if is_divided else round(_COVER * abs(share), 3)
+        is_large = abs(share) >= _LEGIBLE
+        figure.add_shape(
+            type="rect",
+            fillcolor=with_opacity(color, opacity),
+            line_color=color if is_large else theme.quiet,
+            line_width=4 if is_divided else 1,
+            **{edge: row[edge] for edge in ("x0", "y0", "x1", "y1")},
         )
+        middle = (row["x0"] + row["x1"]) / 2, (row["y0"] + row["y1"]) / 2
+        if is_large:
+            figure.add_annotation(
+                x=middle[0],
+                y=row["y0"] if is_divided else middle[1],
+                yshift=11 if is_divided else 0,
+                text=f"{row['drop']:.2g}",
+                showarrow=False,
+                bgcolor=theme.paper,
+            )
 
 
 def _scale(tiles: pd.DataFrame, most: float, theme: Theme) -> go.Scatter:

@@ -34,11 +34,8 @@ def as_frame(
 class RoundReading:
     """The likeliest tokens of a round, as the model reads it under a hypothesis.
 
-    Attributes
-    ----------
-    hypothesis: Its name; empty for the model as it is.
-    tokens: Those of the round that have a context; one row of `top` for each.
-    readouts: Of the passes, where the engine gives logits.
+    `tokens` are those of the round that have a context; `readouts` those of the passes,
+    where the engine gives logits.
     """
 
     hypothesis: str

@@ -81,13 +81,12 @@ class Answer:
         known = self.alternatives[self.alternatives["is_sampled"]]
         own = token_frame(batch, ["token_id"]).rename(columns={"token_id": "own"})
         both = known.merge(own, "left", on=[*TOKENS.keys])
-        wrong = both[both["token_id"] != both["own"]]
+        wrong = both.loc[both["token_id"] != both["own"], [*TOKENS.keys]]
         if len(wrong):
-            sample, number, token = wrong.iloc[0][[*TOKENS.keys]]
             raise BatchError.build(
                 key="answer",
                 expected="an answer about this batch",
-                found=f"another token at sample {sample} / r{number} / t{token}",
+                found=f"another token at {wrong.iloc[0].to_dict()}",
                 advice="Pass the batch that was asked about.",
             )
 
@@ -136,16 +135,15 @@ def say_alternatives(subject: str, own: pd.DataFrame) -> str:
     num, same = len(sampled), int((sampled["rank"] == 1).sum())
     at = int((first["log_prob"] - sampled["log_prob"]).argmax())
     top, mine = first.iloc[at], sampled.iloc[at]
-    rank = f"rank {mine['rank']}" if mine["rank"] > 0 else "of unknown rank"
-    written = f'"{top["text"]}" ({np.exp(top["log_prob"]):.2g})'
-    other = f'"{mine["text"]}" ({np.exp(mine["log_prob"]):.2g}, {rank})'
-    would = written if mine["rank"] == 1 else f"{written}, not {other}"
-    often = f"the same at {same} of {num} places"
-    if num == 1 or same < num:
-        often = f"{often}; at t{sampled.index[at]} " if num > 1 else ""
-        often += would
+    would = f'"{top["text"]}" ({np.exp(top["log_prob"]):.2g})'
+    if mine["rank"] != 1:
+        rank = f"rank {mine['rank']}" if mine["rank"] > 0 else "of unknown rank"
+        would += f', not "{mine["text"]}" ({np.exp(mine["log_prob"]):.2g}, {rank})'
+    if num > 1:
+        where = f"; at t{sampled.index[at]} {would}" if same < num else ""
+        would = f"the same at {same} of {num} places{where}"
     least = f"The {LISTED} likeliest hold {mass:.3g}{' at least' if num > 1 else ''}"
-    return f"{subject} would write {often}. {least}."
+    return f"{subject} would write {would}. {least}."
 
 
 def say_sight(sight: pd.DataFrame, tiles: pd.DataFrame) -> str:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from tqdm.auto import tqdm
 
-from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.address import Address
 from rounddiag.batch.batch import require_batch
@@ -31,9 +29,10 @@ from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import FunctionEngine, open_engine
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis, all_registered
 from rounddiag.proof.proof import ENGINE_NAMES, Proof
+from rounddiag.proof.saving import with_scores
 from rounddiag.proof.sight import NUM_PASSES, AskedRound, look_at
 from rounddiag.proof.trajectory import Samples
-from rounddiag.schema import ORIGINAL_SAMPLE, SIGHT, TILES
+from rounddiag.schema import SIGHT, TILES
 from rounddiag.wording import capitalize, pluralize
 
 MOST_ROUNDS = 8  # of the evidence, unless places are named
@@ -148,22 +147,9 @@ def _reproduced(
 ) -> dict[str, tuple[Hypothesis | None, float]]:
     """Return the engines that a proof has reproduced, as what, and with which residual.
 
-    Those whose hypothesis is no change of what is read, or holds in a part only, are
-    left out.
+    Not by a hypothesis that changes more than what is read, or holds in a part only.
     """
-    own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
-    row_of = {int(number): row for row, number in enumerate(own)}
-    rows = [row_of.get(n) for n in proof.batch.sample_columns[ORIGINAL_SAMPLE.name]]
-    if None in rows or not torch.equal(
-        batch[[row for row in rows if row is not None]].require_ids().cpu(),
-        proof.batch.require_ids().cpu(),
-    ):
-        raise BatchError.build(
-            key="proof",
-            expected="a proof of this batch",
-            found="one of other samples or token ids",
-            advice="Pass what `rounddiag.prove(batch, model)` returned.",
-        )
+    with_scores("proof", batch, proof.batch)  # an error where it is of another batch
     named: dict[str, tuple[Hypothesis | None, float]] = {
         name: (None, opinion.residual)
         for name, opinion in proof.base.items()
@@ -181,14 +167,7 @@ def _reproduced(
 
 @dataclass(eq=False)
 class _Question:
-    """Places of a batch while a model is asked about them.
-
-    Attributes
-    ----------
-    named: The engines that a proof has reproduced.
-    begin: Of `time.perf_counter`.
-    frames: The rows so far.
-    """
+    """Places of a batch while a model is asked about them."""
 
     batch: Batch
     engine: Any
@@ -196,21 +175,18 @@ class _Question:
     named: dict[str, tuple[Hypothesis | None, float]]
     begin: float
     budget_s: float
-    frames: dict[str, list[pd.DataFrame]] = field(
-        default_factory=lambda: {name: [] for name in TABLES}
-    )
+    frames: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
     told: list[tuple[int, int, str]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def answer(self, places: _Places) -> Answer:
-        """Ask about all places, as far as the budget reaches."""
-        total, why = len(places) * (NUM_PASSES + 1), ""
-        with tqdm(total=total, unit="pass", leave=False, delay=1) as bar:
+        """Ask about all places; what is known when it stops stays."""
+        self.frames = {name: [as_frame(TABLES[name], {})] for name in TABLES}
+        total, why, notes = len(places) * (NUM_PASSES + 1), "", []
+        with tqdm(total=total, unit="pass", leave=False, delay=1) as self.bar:
             try:
                 for done, (place, tokens) in enumerate(places.items(), start=1):
-                    share = self.budget_s * done / len(places)
-                    self._ask(*place, tokens, share, bar)
-                    if done < len(places) and self._spent >= self.budget_s:
+                    self._ask(*place, tokens, self.budget_s * done / len(places))
+                    if done < len(places) and self._spent() >= self.budget_s:
                         why = f"the budget of {self.budget_s:g} s ended"
                         break
             except (KeyboardInterrupt, ServerError, BatchError) as error:
@@ -219,48 +195,43 @@ class _Question:
                 why = str(error).rstrip(".") or "it was interrupted"
         if why:
             asked = len({told[:2] for told in self.told})
-            of = pluralize(len(places), "round")
-            self.notes.append(f"Asked about {asked} of {of}: {why}.")
+            notes = [
+                f"Asked about {asked} of {pluralize(len(places), 'round')}: {why}."
+            ]
         if sent := getattr(self.engine, "sent", ()):
             shown = pluralize(len(sent), "picture")
-            self.notes.append(f"Sent: {shown} to {self.engine.name}.")
+            notes.append(f"Sent: {shown} to {self.engine.name}.")
         frames = {
-            name: pd.concat(parts, ignore_index=True)
-            if parts
-            else as_frame(TABLES[name], {})
+            name: pd.concat(parts[min(len(parts) - 1, 1) :], ignore_index=True)
             for name, parts in self.frames.items()
         }
         return Answer(
             **frames,
             told=tuple(self.told),
             model=self.engine.name,
-            seconds=self._spent,
-            notes=tuple(self.notes),
+            seconds=self._spent(),
+            notes=tuple(notes),
             batch=self.batch,
         )
 
-    @property
     def _spent(self) -> float:
         return time.perf_counter() - self.begin
 
-    def _ask(
-        self,
-        sample: int,
-        number: int,
-        tokens: set[int],
-        share: float,
-        bar: Any,  # noqa: ANN401 of tqdm
-    ) -> None:
-        """Ask about one round; what is known when it stops stays."""
+    def _ask(self, sample: int, number: int, tokens: set[int], share: float) -> None:
+        """Ask about one round, of whose seconds it has a share to refine its map."""
         asked = AskedRound.find(self.samples, sample, number)
+        hypotheses = {n: h for n, (h, _) in self.named.items() if h is not None}
         readings = {
             engine: read_round(self.engine, asked, self.samples, hypothesis)
-            for engine, (hypothesis, _) in {"": (None, 0.0), **self.named}.items()
-            if not engine or hypothesis is not None
+            for engine, hypothesis in {"": None, **hypotheses}.items()
         }
-        bar.update()
-        plain = readings[""]
-        self._add_alternatives(asked, readings, [*(tokens or plain.tokens.tolist())])
+        self.bar.update()
+        plain, place = readings[""], str(Address.of(self.batch, sample, number))
+        chosen = [*(tokens or plain.tokens.tolist())]
+        told = [
+            f"{place}: {each}" for each in self._alternatives(asked, readings, chosen)
+        ]
+        self.told += [(sample, number, text) for text in told]
         why = ""
         if not asked.trajectory.shots:
             why = "the batch has no pictures here"
@@ -268,63 +239,55 @@ class _Question:
             why = f"{self.engine.name} is a model of text"
         elif asked.index < 0:
             why = "no picture comes before the round"
-        if why:
-            self._tell(asked, f"Sight was not measured: {why}.")
-            return
-        self._add_sight(asked, plain, share, bar)
+        told = (
+            [f"Sight was not measured: {why}."]
+            if why
+            else self._sight(asked, plain, share)
+        )
         for engine, reading in readings.items():
-            if engine and not asked.shows(reading.requests):
-                name, residual = ENGINE_NAMES.get(engine, engine), self.named[engine][1]
-                text = (
-                    f"{capitalize(name)} never saw this picture: {reading.hypothesis}"
-                    f" reproduces it (residual {residual:.2g} nat), so its map is flat"
-                    " by construction."
+            if engine and not why and not asked.shows(reading.requests):
+                told.append(
+                    f"{capitalize(ENGINE_NAMES.get(engine, engine))} never saw this"
+                    f" picture: {reading.hypothesis} reproduces it (residual"
+                    f" {self.named[engine][1]:.2g} nat), so its map is flat by"
+                    " construction."
                 )
-                self._tell(asked, text)
+        self.told += [(sample, number, text) for text in told]
 
-    def _tell(self, asked: AskedRound, text: str) -> None:
-        self.told.append((asked.sample, asked.round, text))
-
-    def _add_alternatives(
+    def _alternatives(
         self, asked: AskedRound, readings: dict[str, RoundReading], chosen: list[int]
-    ) -> None:
+    ) -> Iterator[str]:
         plain = readings[""]
         kl = np.full(len(plain.tokens), np.nan)
         sampling, training = (readings.get(n, plain) for n in ("rollout", "old"))
         if {"rollout", "old"} <= {*self.named} and sampling is not training:
             kl = sampling.divergence(training)
-        plainly = [name for name in self.named if name not in readings]
         for engine, reading in readings.items():
             frame = alternatives_frame(asked, reading, chosen, kl, self.batch.tokenizer)
             self.frames["alternatives"].append(frame)
-            names = [engine] if engine else plainly
             how = reading.hypothesis or "the model as it is"
+            names = [engine] if engine else [n for n in self.named if n not in readings]
             subject = " and ".join(
                 f"{ENGINE_NAMES.get(name, name)} ({how}, residual"
                 f" {self.named[name][1]:.2g} nat)"
                 for name in names
             )
-            place = Address.of(self.batch, asked.sample, asked.round)
-            text = say_alternatives(subject or "the model", frame)
-            self._tell(asked, f"{place}: {text}")
+            yield say_alternatives(subject or "the model", frame)
         mine = kl[np.isin(plain.tokens, chosen)]
-        if sampling is not training and not sampling.readouts:
-            text = f"KL is not known: {self.engine.name} gives the likeliest only."
-            self._tell(asked, text)
         if np.isfinite(mine).any():
-            text = f"KL(sampling || training) is {np.nanmean(mine):.2g} nat"
-            if len(mine) > 1:
-                text += f" on average, {np.nanmax(mine):.2g} at most"
-            self._tell(asked, f"{text}.")
+            most = (
+                f" on average, {np.nanmax(mine):.2g} at most" if len(mine) > 1 else ""
+            )
+            yield f"KL(sampling || training) is {np.nanmean(mine):.2g} nat{most}."
+        elif sampling is not training:
+            yield f"KL is not known: {self.engine.name} gives the likeliest only."
 
-    def _add_sight(
-        self,
-        asked: AskedRound,
-        plain: RoundReading,
-        share: float,
-        bar: Any,  # noqa: ANN401 of tqdm
-    ) -> None:
-        role = self._roles(asked)[plain.tokens]
+    def _sight(self, asked: AskedRound, plain: RoundReading, share: float) -> list[str]:
+        role = np.full(asked.stop - asked.begin, "", dtype=object)
+        if self.batch.tokenizer is not None:
+            own = token_frame(self.batch[[asked.sample]], ["role"])
+            role = own.loc[own["round"] == asked.round, "role"].to_numpy(dtype=object)
+        role = role[plain.tokens]
         aim = role == AIM
         try:
             sight = look_at(
@@ -333,10 +296,10 @@ class _Question:
                 self.samples,
                 plain.top.own,
                 aim if aim.any() else np.ones_like(aim),
-                may_go_on=lambda refines: (
-                    self._spent < (share if refines else self.budget_s)
+                has_time=lambda refines: (
+                    self._spent() < (share if refines else self.budget_s)
                 ),
-                advance=bar.update,
+                advance=self.bar.update,
             )
         finally:
             if hasattr(self.engine, "eyes"):
@@ -351,16 +314,9 @@ class _Question:
             "noise": sight.noise,
         }
         edges = dict(zip(("x0", "y0", "x1", "y1"), sight.boxes.T, strict=True))
-        frame = as_frame(SIGHT, {**keys, **drops})
         tiles = {**keys, "picture": asked.picture, **edges, "drop": sight.drops}
-        self.frames["sight"].append(frame)
-        self.frames["tiles"].append(as_frame(TILES, tiles))
-        self._tell(asked, say_sight(frame, self.frames["tiles"][-1]))
-        if not sight.is_whole:
-            self._tell(asked, f"Tiles are missing: {self.budget_s:g} s were over.")
-
-    def _roles(self, asked: AskedRound) -> Array:
-        if self.batch.tokenizer is None:
-            return np.full(asked.stop - asked.begin, "", dtype=object)
-        frame = token_frame(self.batch[[asked.sample]], ["role"])
-        return frame.loc[frame["round"] == asked.round, "role"].to_numpy(dtype=object)
+        frames = as_frame(SIGHT, {**keys, **drops}), as_frame(TILES, tiles)
+        for name, frame in zip(("sight", "tiles"), frames, strict=True):
+            self.frames[name].append(frame)
+        late = f"Tiles are missing: {self.budget_s:g} s were over."
+        return [say_sight(*frames), *([] if sight.is_whole else [late])]

@@ -92,7 +92,7 @@ def read_proof(
     def decode(facts: dict[str, Any]) -> _Made:
         small = _to_batch(facts["batch"])
         if batch is not None:
-            small = _with_scores(path, batch, small)
+            small = with_scores(path, batch, small)
         return make(**_decode(facts["proof"], by_name), batch=small)
 
     return PROOF.read(path, decode, "proof", "batch")
@@ -192,7 +192,8 @@ def _to_batch(facts: Mapping[str, Any]) -> Batch:
     )
 
 
-def _with_scores(path: object, batch: Batch, small: Batch) -> Batch:
+def with_scores(path: object, batch: Batch, small: Batch) -> Batch:
+    """Return the samples of a batch that a proof is about, with its scores."""
     wanted = small.sample_columns[ORIGINAL_SAMPLE.name].tolist()
     own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
     row_of = {int(number): row for row, number in enumerate(own)}

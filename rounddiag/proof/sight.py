@@ -27,15 +27,12 @@ _NO_TILE = (0, 0, 0, 0)
 _EMPTY = {"pad", "zeros", *COLOURS}  # looks that show nothing
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class AskedRound:
-    """A round in the context of its chain.
+    """A round in the context of its chain, from `begin` to `stop` of the trajectory.
 
-    Attributes
-    ----------
-    begin, stop: Where it is in the ids of the trajectory.
-    index, picture: The number of the last picture before it, in the trajectory and
-        among those of the sample; -1 without one.
+    `index` and `picture` are the number of the last picture before it, in the
+    trajectory and among those of the sample; -1 without one.
     """
 
     sample: int
@@ -55,15 +52,8 @@ class AskedRound:
         whole, chain = samples[each], mine[each]
         begin, stop = whole.rounds[number - chain.rounds.start]
         index = sum(first < begin for first, _ in whole.spans) - 1
-        return cls(
-            sample=sample,
-            round=number,
-            trajectory=whole,
-            begin=begin,
-            stop=stop,
-            index=index,
-            picture=chain.shown[index] if index >= 0 else index,
-        )
+        picture = chain.shown[index] if index >= 0 else index
+        return cls(sample, number, whole, begin, stop, index, picture)
 
     def requests(
         self, samples: Samples, hypothesis: Hypothesis | None = None
@@ -127,12 +117,12 @@ def look_at(
     seen: Array,
     aim: Array,
     *,
-    may_go_on: Callable[[bool], bool],
+    has_time: Callable[[bool], bool],
     advance: Callable[[], object],
 ) -> SightMap:
     """Measure the sight of a round, whose log-probs with all pictures are known.
 
-    `aim` are the tokens that drops of tiles are means of; `may_go_on` says whether one
+    `aim` are the tokens that drops of tiles are means of; `has_time` says whether one
     more tile may be scored, with True one of a refinement.
     """
     shot = asked.trajectory.shots[asked.index]
@@ -149,7 +139,7 @@ def look_at(
 
     def drops(boxes: list[Box], *, refines: bool) -> Iterator[tuple[Box, float]]:
         for box in boxes:
-            if not may_go_on(refines):
+            if not has_time(refines):
                 return
             yield box, float(np.nanmean((same - score(_look(box)))[aim]))
 

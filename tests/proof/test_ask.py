@@ -259,7 +259,7 @@ def test_an_engine_is_named_as_what_has_reproduced_it(
     lines = repr(answer).split("\n")
     assert "the sampling engine (the model as it is" in lines[0]
     assert "the training engine (last_2_images" in lines[1]
-    assert lines[2].startswith("KL(sampling || training) is ")
+    assert "KL(sampling || training) is " in lines[2]
     assert "never saw" not in repr(answer)
 
 
@@ -272,7 +272,7 @@ def test_without_a_proof_nothing_is_said_of_an_engine(
     told = rd.ask(batch, engine, at="task-04/2 / r3", proof=partly)
     assert "the sampling engine (the model as it is" in repr(told)
     assert "the training engine" not in repr(told)
-    with pytest.raises(BatchError, match="expected a proof of this batch"):
+    with pytest.raises(LoadError, match="samples that this batch lacks"):
         rd.ask(load("image_window")[:4], engine, at="0 / r0", proof=proof)
 
 
@@ -372,13 +372,15 @@ def test_a_server_gives_alternatives_and_sight(kind: str, *, pictures: bool) -> 
     assert prompt is not None
     ids = [*prompt.tolist(), *batch[[0]].require_ids().tolist()]
     shots = (batch.images or ((),))[0]
-    colors = [shot.image().getpixel((0, 0))[0] for shot in shots]
+    colors = [int(np.asarray(shot.image())[0, 0, 0]) for shot in shots]
     known = likeliest(ids, colors, 10)[len(prompt) :]
     own = score(ids, colors)[len(prompt) :]
-    for token, place in answer.alternatives.groupby("token"):
+    for token in range(30):
+        place = answer.alternatives[answer.alternatives["token"] == token]
         listed = place[place["rank"].between(1, 10)]
         assert listed["token_id"].tolist() == [each for _, each in known[token]]
-        np.testing.assert_allclose(listed["log_prob"], [v for v, _ in known[token]])
+        expected = pytest.approx([value for value, _ in known[token]])
+        assert listed["log_prob"].tolist() == expected
         sampled = place[place["is_sampled"]].iloc[0]
         assert sampled["log_prob"] == pytest.approx(own[token])
         if sampled["token_id"] not in listed["token_id"].tolist():
