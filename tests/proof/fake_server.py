@@ -221,6 +221,7 @@ class FakeServer:
             "input_top_logprobs": [
                 [[value, token, None] for value, token in others] or None
                 for others in likeliest(ids, colors, body.get("top_logprobs_num", 0))
+                if self.fault != "no likeliest"
             ],
             "cached_tokens": self._cached,
             "weight_version": self._weights,

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import rounddiag as rd
-from rounddiag.errors import BatchError, LoadError, RounddiagError
+from rounddiag.errors import BatchError, LoadError
 from rounddiag.proof import Answer, Proof
+from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.hypotheses.processor import Seen
@@ -400,8 +401,21 @@ def test_a_server_gives_alternatives_and_sight(kind: str, *, pictures: bool) -> 
     assert host in answer.notes[-1]
 
 
-@pytest.mark.parametrize("fault", ["500", "other ids"])
-def test_a_server_that_fails_is_an_error(fault: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("500", "HTTP 500"),
+        ("other ids", "expected id"),
+        (
+            "no likeliest",
+            "the 10 likeliest tokens at each of 30 places; found those of 0",
+        ),
+    ],
+)
+def test_a_server_that_fails_is_an_error(fault: str, message: str) -> None:
     batch = served_batch(pictures=False)
-    with serve(fault=fault) as server, pytest.raises(RounddiagError):
+    with (
+        serve(kind="sglang", fault=fault) as server,
+        pytest.raises(ServerError, match=message),
+    ):
         rd.ask(batch, server.url, at="0 / r0")

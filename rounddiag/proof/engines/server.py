@@ -95,11 +95,14 @@ class ServerEngine:
         """Return the likeliest tokens at each scored place, as far as it says them."""
         self.sent |= {(each.sample, each.index) for each in request.pictures}
         answer, at = self._ask(request, samples, number), request.wanted.numpy()
-        if len(answer.top) != len(answer.ids):
+        known = [
+            place for place in at if answer.top[place : place + 1] not in ([], [[]])
+        ]
+        if len(known) < len(at):
             self.host.refuse(
-                f"the {number} likeliest tokens at each place",
-                f"{len(answer.top)} places",
-                "Use vLLM 0.12 or newer, or an SGLang with `top_logprobs_num`.",
+                f"the {number} likeliest tokens at each of {len(at)} places",
+                f"those of {len(known)}",
+                "Use vLLM 0.12 or newer, or SGLang with `top_logprobs_num`.",
             )
         ids = np.full((len(at), number), -1)
         log_probs, ranks = np.full(ids.shape, np.nan), answer.ranks[at]
