@@ -111,8 +111,13 @@ def _find_places(batch: Batch, at: str | Sequence[str]) -> _Places:
         sample, number, token = Address.parse(text).locate(batch)
         own = batch.rounds.round[batch.rounds.sample == sample].tolist()
         for each in own if number is None else [number]:
-            tokens = places.setdefault((sample, each), set())
-            tokens |= set() if token is None else {token}
+            tokens = places.setdefault(
+                (sample, each), set() if token is None else {token}
+            )
+            if token is None:
+                tokens.clear()  # all of the round
+            elif tokens:
+                tokens.add(token)
     if not places:
         raise BatchError.build(
             key="at",
@@ -153,9 +158,14 @@ def _reproduced(
     named: dict[str, tuple[Hypothesis | None, float]] = {
         name: (None, opinion.residual)
         for name, opinion in proof.base.items()
-        if opinion.residual_to_noise <= proof.noise_limit
+        if proof.verdict != "scorer_differs"
+        and opinion.residual_to_noise <= proof.noise_limit
     }
-    known = {each.name: each for each in all_registered() if each.edit is not None}
+    known = {
+        each.name: each
+        for each in all_registered()
+        if each.edit is not None and "weights" not in each.needs
+    }
     for conclusion in proof.conclusions:
         named.pop(conclusion.engine, None)
         last = conclusion.opinions[-1]

@@ -22,6 +22,7 @@ from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.hypotheses.processor import Seen
+from rounddiag.proof.question import _find_places, _reproduced
 from rounddiag.proof.sight import tile_boxes
 from rounddiag.vision.screenshots import EncodedScreenshot
 from tests.proof.fake_server import likeliest, score, serve
@@ -321,6 +322,26 @@ def test_a_wrong_place_is_an_error(
 ) -> None:
     with pytest.raises(BatchError, match=message):
         rd.ask(load("healthy")[16:20], engine, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("at", "tokens"),
+    [
+        (["0 / r1 / t2", "0 / r1 / t0"], {0, 2}),
+        (["0 / r1 / t2", "0 / r1"], set()),
+        (["0 / r1", "0 / r1 / t2"], set()),
+    ],
+)
+def test_a_token_of_a_round_that_is_named_adds_nothing(
+    at: list[str], tokens: set[int]
+) -> None:
+    assert _find_places(load("healthy")[:1], at) == {(0, 1): tokens}
+
+
+def test_nothing_is_said_of_an_engine_where_the_scorer_differs(proof: Proof) -> None:
+    batch = load("image_window")[16:22]
+    assert {*_reproduced(proof, batch)} == {"old", "rollout"}
+    assert _reproduced(replace(proof, verdict="scorer_differs"), batch) == {}
 
 
 def test_what_a_batch_lacks_is_an_error(engine: LocalEngine) -> None:
