@@ -164,11 +164,8 @@ def _add_tiles(
 def _scale(tiles: pd.DataFrame, most: float, theme: Theme) -> go.Scatter:
     """Return points that are not seen, with the numbers and the scale of all rounds."""
     less, more = theme.changes
-    ends = [
-        with_opacity(more, _COVER),
-        with_opacity(less, 0),
-        with_opacity(less, _COVER),
-    ]
+    strengths = [(more, _COVER), (more, 0), (less, 0), (less, _COVER)]
+    colors = [with_opacity(color, opacity) for color, opacity in strengths]
     ticks = [-most, 0.0, most]
     bar = {
         "title": {"text": f"drop [{TILES['drop'].unit}]", "side": "right"},
@@ -188,7 +185,7 @@ def _scale(tiles: pd.DataFrame, most: float, theme: Theme) -> go.Scatter:
             "cmin": -most,
             "cmax": most,
             "showscale": most > 0,
-            "colorscale": [*zip((0.0, 0.5, 1.0), ends, strict=True)],
+            "colorscale": [*zip((0.0, 0.5, 0.5, 1.0), colors, strict=True)],
         },
         hovertemplate="%{marker.color:.3g} nat<extra></extra>",
         showlegend=False,
