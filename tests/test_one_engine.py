@@ -154,9 +154,18 @@ NEED_IDS: dict[str, Call] = {
     "prove": lambda batch, _: rd.prove(batch, score),
     "rescore": lambda batch, _: rd.rescore(batch, score),
 }
-# They take no batch, or what was made of one that has both engines.
+# They take no batch, or rewards, or what was made of one that has both engines.
 OTHERS = {
-    *("demo", "formats", "ingest", "load", "load_proof", "open_run", "plot_finding"),
+    *(
+        "compare_outcomes",
+        "demo",
+        "formats",
+        "ingest",
+        "load",
+        "load_proof",
+        "open_run",
+        "plot_finding",
+    ),
     *("load_answer", "plot_proof", "plot_run", "plot_sight", "preflight"),
 }
 
