@@ -37,6 +37,8 @@ Public names, in the order of work:
 `preflight`           does a model agree with a server, before a run: `Preflight`
 `rescore`             one more set of log-probabilities for the tokens of a batch
 `load_proof`          a proof that was made on another machine
+`ask`                 what a model would write at a place, and whether it looks
+`load_answer`         an answer that was made on another machine
 `export_rescore`      token ids and screenshots, for an engine elsewhere to score
 `attach`              the log-probabilities that came back, checked token by token
 `explore`             the linked views in JupyterLab: an `Explorer`
@@ -55,6 +57,7 @@ Public names, in the order of work:
 `plot_compare`        two batches and their difference
 `plot_finding`        the evidence of a finding
 `plot_proof`          how near each hypothesis of a proof comes
+`plot_sight`          where a model looked, tile by tile
 `plot_legs`           the legs of the importance ratio, stacked per round
 `plot_corrections`    what each correction keeps of the update
 `plot_run`            the mean of each round over the steps of a run
@@ -145,6 +148,7 @@ if TYPE_CHECKING:
     from rounddiag.figures.roles import plot_roles as plot_roles
     from rounddiag.figures.rounds import plot_rounds as plot_rounds
     from rounddiag.figures.run import plot_run as plot_run
+    from rounddiag.figures.sight import plot_sight as plot_sight
     from rounddiag.figures.tail import plot_tail as plot_tail
     from rounddiag.figures.trajectory import plot_trajectory as plot_trajectory
     from rounddiag.findings import diagnose as diagnose
@@ -155,6 +159,8 @@ if TYPE_CHECKING:
     from rounddiag.loaders import formats as formats
     from rounddiag.loaders import load as load
     from rounddiag.loaders import save as save
+    from rounddiag.proof import ask as ask
+    from rounddiag.proof import load_answer as load_answer
     from rounddiag.proof import load_proof as load_proof
     from rounddiag.proof import prove as prove
     from rounddiag.proof import rescore as rescore
@@ -191,11 +197,12 @@ else:
         "figures.roles": "plot_roles",
         "figures.rounds": "plot_rounds",
         "figures.run": "plot_run",
+        "figures.sight": "plot_sight",
         "figures.tail": "plot_tail",
         "figures.trajectory": "plot_trajectory",
         "findings": "diagnose places",
         "loaders": "attach demo export_rescore formats load save",
-        "proof": "load_proof prove rescore",
+        "proof": "ask load_answer load_proof prove rescore",
         "proof.preflight": "Preflight preflight",
         "runs": "Run ingest open_run",
         "stats": "compare_outcomes round_summary",

@@ -148,15 +148,25 @@ WORK: dict[str, tuple[Call, Callable[[Any, rd.Batch], bool]]] = {
 }
 # What scores again needs ids, and `attach` a source for them.
 NEED_IDS: dict[str, Call] = {
+    "ask": lambda batch, _: rd.ask(batch, "none"),
     "attach": lambda batch, _: rd.attach(batch, "x", rd.token_frame(hand_batch())),
     "export_rescore": lambda batch, folder: rd.export_rescore(batch, folder / "out"),
     "prove": lambda batch, _: rd.prove(batch, score),
     "rescore": lambda batch, _: rd.rescore(batch, score),
 }
-# They take no batch, or what was made of one that has both engines.
+# They take no batch, or rewards, or what was made of one that has both engines.
 OTHERS = {
-    *("demo", "formats", "ingest", "load", "load_proof", "open_run", "plot_finding"),
-    *("plot_proof", "plot_run", "preflight"),
+    *(
+        "compare_outcomes",
+        "demo",
+        "formats",
+        "ingest",
+        "load",
+        "load_proof",
+        "open_run",
+        "plot_finding",
+    ),
+    *("load_answer", "plot_proof", "plot_run", "plot_sight", "preflight"),
 }
 
 

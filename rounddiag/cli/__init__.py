@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 # What `rounddiag prove --json` prints of a Proof, with `file`, `text` and `hypotheses`,
 # the rows of its frame.
 _PROOF = ("verdict", "side", "cause", "causes", "next_step", "not_tested", "seconds")
+# And `rounddiag ask --json` of an Answer, with `file`, `model`, `text` and `seconds`.
+_ANSWER = ("alternatives", "sight", "tiles")
 _NUM_DRAWN = 4  # samples of a report, besides the worst, unless they are named
 _ERROR, _CANNOT_CHECK, _NO_COMMAND = 1, 2, 2
 _GATES = ("check", "watch", "preflight")  # their 1 says that something fails
@@ -292,6 +294,26 @@ def _prove(options: argparse.Namespace) -> int:
     return 0
 
 
+def _ask(options: argparse.Namespace) -> int:
+    from rounddiag.loaders.output import check_target
+    from rounddiag.proof import SAVED_ANSWER, ask
+
+    if options.output is not None:
+        check_target(Path(options.output), SAVED_ANSWER)  # before it is computed
+    batch = _load(options)
+    _print_row_note(options, batch)
+    answer = ask(batch, options.model, at=options.at)
+    if options.output is not None:
+        answer.save(options.output)
+    if not options.json:
+        print_text(repr(answer))
+        return 0
+    facts = {"file": str(options.file), "model": answer.model, "text": repr(answer)}
+    rows = {name: getattr(answer, name).to_dict("records") for name in _ANSWER}
+    print_text(json_line({**facts, "seconds": answer.seconds, **rows}))
+    return 0
+
+
 def _preflight(options: argparse.Namespace) -> int:
     from rounddiag.cli.preflight import run_preflight
 
@@ -409,6 +431,7 @@ _COMMANDS = {
     "show": _show,
     "watch": _watch,
     "prove": _prove,
+    "ask": _ask,
     "preflight": _preflight,
     "report": _report,
     "lab": _lab,

@@ -171,6 +171,12 @@ _OPTIONS = {
         "a LoRA adapter that belongs to the model; further ones are those that an"
         " engine may have had instead"
     ),
+    "--at": _option(
+        "a place, such as 'task-08/1 / r3' or 'task-08/1 / r3 / t17'; repeatable;"
+        " default: the evidence of the first findings",
+        action="append",
+        metavar="ADDRESS",
+    ),
     "--budget": _time("begin no further hypothesis after so long", 600.0),
     "-o": _option("where to write the result", dest="output", metavar="PATH"),
     "--samples": _option(
@@ -237,6 +243,12 @@ _COMMANDS = {
         f"{_FILE} --model! --hypotheses --checkpoint --adapter --budget -o --json",
         "`-o` writes the proof for `rounddiag.load_proof` elsewhere. No code of the"
         " model's repository runs. Exit codes: 0 a result, 1 an error.",
+    ),
+    "ask": _Command(
+        "print what a model would have written at a place, and whether it looked",
+        f"{_FILE} --model! --at -o --json",
+        "`-o` writes the answer for `rounddiag.load_answer` elsewhere. No code of the"
+        " model's repository runs. Exit codes: 0 an answer, 1 an error.",
     ),
     "preflight": _Command(
         "before a run: does the model agree with the server that will sample",

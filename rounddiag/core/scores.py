@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -39,6 +40,22 @@ class ScoredAgain(Protocol):
     @property
     def pair(self) -> tuple[str, str]:
         """The scores to compare: the best hypothesis, and the engine."""
+
+
+@runtime_checkable
+class AskedModel(Protocol):
+    """What a model answered about places of a batch: what `rounddiag.ask` returns."""
+
+    @property
+    def tiles(self) -> pd.DataFrame:
+        """A row per tile of a picture, of `schema.TILES`."""
+
+    @property
+    def told(self) -> Sequence[tuple[int, int, str]]:
+        """What is said: sample, round and sentence."""
+
+    def require_batch(self) -> Batch:
+        """Return the batch; an error if it was not passed."""
 
 
 def select_scores(batch: Batch, a: str, b: str) -> Batch:

@@ -10,9 +10,9 @@ import numpy as np
 from scipy.special import betaln
 
 from rounddiag._typing import Array
+from rounddiag.checks.contracts import LEVEL
 from rounddiag.columns.predicates import Condition
 from rounddiag.findings.conditions import ColumnOfTokens
-from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.view import View
 
 _NEARLY_ALL = 0.95  # of the tokens of a set that exceed the usual

@@ -31,6 +31,7 @@ import numpy as np
 from scipy import special
 
 from rounddiag._typing import Array
+from rounddiag.checks.contracts import LEVEL
 from rounddiag.columns.predicates import meets
 from rounddiag.findings.rotation import Rotation
 from rounddiag.findings.sample_sets import (
@@ -56,8 +57,7 @@ from rounddiag.findings.slices import (
 )
 from rounddiag.findings.view import LARGEST_DIFF, ROUNDING, View
 
-NUM_DRAWS = 199  # of a null: the fewest for a p-value of 1 / 200
-LEVEL = 1 / (NUM_DRAWS + 1)
+NUM_DRAWS = round(1 / LEVEL) - 1  # of a null: the fewest for a p-value of `LEVEL`
 _CHUNKS = (9, 40, 150)  # draws at a time: most slices of chance end in the first chunk
 _MORE = (1800, 8000)  # further draws, for coarse permutations and normal models
 NUM_NULLS = 5  # of a batch: they share the level
@@ -80,7 +80,7 @@ _CHOSEN = frozenset({SAMPLE_SET, BLOCK, GROUPS})
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
+class Nulls:
     """The slices that a search found, and what its nulls share.
 
     Attributes
@@ -129,7 +129,7 @@ class Search:
         return of_cell, usual_of_cell
 
 
-def chance_of(search: Search, trial: Trial) -> float | None:
+def chance_of(search: Nulls, trial: Trial) -> float | None:
     """Return the p-value of a slice, at most `LEVEL` if chance does not explain it.
 
     None if it has too few arrangements.
@@ -149,7 +149,7 @@ def chance_of(search: Search, trial: Trial) -> float | None:
     return chance_along(search, trial)
 
 
-def chance_between_units(search: Search, trial: Trial, kind: _Kind) -> float | None:
+def chance_between_units(search: Nulls, trial: Trial, kind: _Kind) -> float | None:
     """Return the p-value of conditions on samples, or groups, that are permuted.
 
     Of few arrangements the samples are compared as a set that the data chose.
@@ -174,7 +174,7 @@ def chance_between_units(search: Search, trial: Trial, kind: _Kind) -> float | N
     return chance_of_split(search, trial, parts) if is_split else p
 
 
-def chance_along(search: Search, trial: Trial) -> float | None:
+def chance_along(search: Nulls, trial: Trial) -> float | None:
     """Return the p-value of conditions inside samples, along which hits are rotated.
 
     Contents differ by nature: of a content in some rounds its own tokens are.
@@ -193,12 +193,12 @@ def chance_along(search: Search, trial: Trial) -> float | None:
         conjunction=replace(trial.conjunction, parts=others),
         counts=trial.counts.where(inside, tokens),
     )
-    alone = Search(search.view, cells, search.searched & tokens, [rest])
+    alone = Nulls(search.view, cells, search.searched & tokens, [rest])
     return chance_of(alone, rest)
 
 
 def chance_of_split(
-    search: Search, trial: Trial, parts: tuple[Part, ...]
+    search: Nulls, trial: Trial, parts: tuple[Part, ...]
 ) -> float | None:
     """Return the p-value of a set of samples that is another kind than the rest.
 

@@ -22,13 +22,14 @@ from scipy.special import stdtrit
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.step_order import STEP_COLUMNS
+from rounddiag.checks.contracts import LEVEL
 from rounddiag.columns.phrases import Named, phrase
 from rounddiag.columns.predicates import Condition, sort_for_sentence
 from rounddiag.core.divergence import FACTOR_2
 from rounddiag.findings.common_values import CommonValue, find_common_values
 from rounddiag.findings.conditions import ColumnOfTokens, columns_of_tokens
 from rounddiag.findings.excess import find_excesses, odd_id_columns, usual_size
-from rounddiag.findings.permutation import LEVEL, Search, chance_of
+from rounddiag.findings.permutation import Nulls, chance_of
 from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.findings.sample_sets import (
     EVERY_NTH,
@@ -239,7 +240,7 @@ def significant(view: View) -> Iterator[Place]:
         return
     search = _Search.of(view)
     trials = search.trials()
-    nulls = Search(view, search.cells, search.searched, trials)
+    nulls = Nulls(view, search.cells, search.searched, trials)
     for trial in trials:
         p = chance_of(nulls, trial)
         place = None if p is None or p > LEVEL else search.place(trial, LEVEL)
@@ -290,7 +291,7 @@ class _Search:
         it, unless the data chose its samples.
         """
         trials = self.trials()
-        nulls = Search(self.view, self.cells, self.searched, trials)
+        nulls = Nulls(self.view, self.cells, self.searched, trials)
         better: list[Trial] = []
         untested: Place | None = None
         for trial in trials:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.checks import Check
+from rounddiag.checks.contracts import LEVEL
 from rounddiag.checks.log_probs import MEASURABLE
 from rounddiag.checks.rounds import KNOWN
 from rounddiag.columns.phrases import phrase
@@ -18,7 +19,6 @@ from rounddiag.findings.detectors.failed_checks import SUPERSEDED, describe_fail
 from rounddiag.findings.diagnosis import Diagnosis
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import MIN_SAMPLES
-from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.place import Place
 from rounddiag.findings.sample_sets import LISTS
 from rounddiag.findings.two_kinds import find_two_kinds

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from scipy.special import bdtrc
 
+from rounddiag.checks.contracts import LEVEL
 from rounddiag.findings.conditions import columns_of_tokens
 from rounddiag.findings.detectors.temperature import MIN_EXPLAINED, gaps_of_log_odds
 from rounddiag.findings.detectors.truncation import LARGEST, MIN_MISSING
 from rounddiag.findings.level import MIN_SAMPLES
-from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.registry import DETECTORS
 
 if TYPE_CHECKING:

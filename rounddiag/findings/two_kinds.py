@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rounddiag._typing import Array
+from rounddiag.checks.contracts import LEVEL
 from rounddiag.findings.excess import EXCESS_FACTORS
-from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.view import ROUNDING, View
 from rounddiag.wording import join_names, pluralize
 

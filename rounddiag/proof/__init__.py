@@ -25,7 +25,11 @@ back to the noise, better than every other one.
 `judge`         which hypothesis reproduces which engine
 `verdict`       from opinions about both engines to one verdict
 `proof`         `Proof`, as it is printed
-`saving`        a proof in a file
+`saving`        a proof, or an answer, in a file
+`question`      `ask`: what a model would write at a place, and whether it looks
+`alternatives`  the likeliest tokens at each place
+`sight`         what is lost without the picture, tile by tile
+`answer`        `Answer`, as it is printed and saved
 `preflight`     `preflight`: a model and a server, before there is a batch
 `flight`        what its lines compare, and what a line says
 `readings`      what a server read: text tokens, image tokens, pixels
@@ -38,15 +42,21 @@ back to the noise, better than every other one.
 ==============  ==================================================================
 """
 
+from rounddiag.proof.answer import Answer, load_answer
 from rounddiag.proof.experiment import prove
 from rounddiag.proof.hypotheses import register_hypothesis
 from rounddiag.proof.proof import Proof, load_proof
+from rounddiag.proof.question import ask
 from rounddiag.proof.rescoring import open_scorer, rescore, rescore_with
-from rounddiag.proof.saving import PROOF
+from rounddiag.proof.saving import PROOF, SAVED_ANSWER
 
 __all__ = [
     "PROOF",
+    "SAVED_ANSWER",
+    "Answer",
     "Proof",
+    "ask",
+    "load_answer",
     "load_proof",
     "open_scorer",
     "prove",

@@ -1,11 +1,11 @@
-"""A proof in a file: made where the model is, read where the notebook is."""
+"""A proof or an answer in a file: made where the model is, read elsewhere."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,19 +22,65 @@ from rounddiag.text.json_text import parse_json
 
 _Made = TypeVar("_Made")
 _NONE: Mapping[str, type] = {}
-_KIND = "rounddiag_proof"  # the key that has the version of the format
-_START = json.dumps({_KIND: ""})[:-3].encode()  # of such a file
 _TOKENS = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs")
 
 
-PROOF = FileKind("a proof", lambda stream: stream.read(64).startswith(_START))
+@dataclass(frozen=True)
+class _ResultKind(FileKind):
+    """A file with a result, and the command that writes one."""
+
+    key: str
+    command: str
+
+    @classmethod
+    def of(cls, name: str, key: str, command: str) -> _ResultKind:
+        """Describe the file of a result: it begins with the version of its format."""
+        start = json.dumps({f"rounddiag_{key}": ""})[:-3].encode()
+        return cls(name, lambda file: file.read(64).startswith(start), key, command)
+
+    def error(self, path: object, content: str) -> LoadError:
+        """Return the error of a file that is none."""
+        command = f"rounddiag {self.command} ... -o {self.key}.json"
+        return LoadError.build(
+            file=path,
+            expected=f"{self.name}, as `{command}` writes it",
+            found=content.rstrip(" .:"),
+            advice="Pass the path of that file.",
+        )
+
+    def write(self, path: Path, **facts: Any) -> None:  # noqa: ANN401 of JSON
+        """Write a result."""
+        text = json.dumps({f"rounddiag_{self.key}": "1", **facts}, allow_nan=False)
+        with write_atomically(path, self) as partial:
+            partial.write_text(text, encoding="utf-8")
+
+    def read(
+        self, path: object, make: Callable[[dict[str, Any]], _Made], *keys: str
+    ) -> _Made:
+        """Make a result of what lies at some keys of a file."""
+        shape = {f"rounddiag_{self.key}": str, **dict.fromkeys(keys, dict)}
+        try:
+            return make(parse_json(Path(str(path)).read_bytes(), shape))
+        except LoadError:
+            raise
+        except RounddiagError as error:
+            content = "tokens and scores that do not fit each other"
+            raise self.error(path, content) from error
+        except OSError as error:
+            content = error.strerror or "a file that cannot be read"
+            raise self.error(path, content) from error
+        except Exception as error:
+            content = f"{type(error).__name__}: {error!s:.200}"
+            raise self.error(path, content) from error
+
+
+PROOF = _ResultKind.of("a proof", "proof", "prove")
+SAVED_ANSWER = _ResultKind.of("an answer", "answer", "ask")
 
 
 def write_proof(fields: Mapping[str, Any], batch: Batch, path: Path) -> None:
     """Write the fields of a proof as JSON, with the tokens and scores it is about."""
-    facts = {_KIND: "1", "proof": _encode(dict(fields)), "batch": _of_batch(batch)}
-    with write_atomically(path, PROOF) as partial:
-        partial.write_text(json.dumps(facts, allow_nan=False), encoding="utf-8")
+    PROOF.write(path, proof=_encode(dict(fields)), batch=_of_batch(batch))
 
 
 def read_proof(
@@ -42,30 +88,25 @@ def read_proof(
 ) -> _Made:
     """Make a proof of the fields in a file, some of which are of these kinds."""
     by_name = {kind.__name__: kind for kind in kinds}
-    try:
-        facts = parse_json(
-            Path(str(path)).read_bytes(), {_KIND: str, "proof": dict, "batch": dict}
-        )
+
+    def decode(facts: dict[str, Any]) -> _Made:
         small = _to_batch(facts["batch"])
         if batch is not None:
-            small = _with_scores(path, batch, small)
+            small = with_scores(path, batch, small)
         return make(**_decode(facts["proof"], by_name), batch=small)
-    except LoadError:
-        raise
-    except RounddiagError as error:
-        raise _error(path, "tokens and scores that do not fit each other") from error
-    except OSError as error:
-        raise _error(path, error.strerror or "a file that cannot be read") from error
-    except Exception as error:
-        raise _error(path, f"{type(error).__name__}: {error!s:.200}") from error
+
+    return PROOF.read(path, decode, "proof", "batch")
 
 
-def _error(path: object, content: str) -> LoadError:
-    return LoadError.build(
-        file=path,
-        expected="a proof, as `rounddiag prove ... -o proof.json` writes it",
-        found=content.rstrip(" .:"),
-        advice="Pass the path of that file.",
+def write_answer(fields: Mapping[str, Any], path: Path) -> None:
+    """Write the fields of an answer as JSON."""
+    SAVED_ANSWER.write(path, answer=_encode(dict(fields)))
+
+
+def read_answer(path: object, make: Callable[[dict[str, Any]], _Made]) -> _Made:
+    """Make an answer of the fields in a file."""
+    return SAVED_ANSWER.read(
+        path, lambda facts: make(_decode(facts["answer"])), "answer"
     )
 
 
@@ -151,17 +192,18 @@ def _to_batch(facts: Mapping[str, Any]) -> Batch:
     )
 
 
-def _with_scores(path: object, batch: Batch, small: Batch) -> Batch:
+def with_scores(path: object, batch: Batch, small: Batch) -> Batch:
+    """Return the samples of a batch that a proof is about, with its scores."""
     wanted = small.sample_columns[ORIGINAL_SAMPLE.name].tolist()
     own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
     row_of = {int(number): row for row, number in enumerate(own)}
     if any(number not in row_of for number in wanted):
-        raise _error(path, f"one of samples that this batch lacks: {wanted}")
+        raise PROOF.error(path, f"one of samples that this batch lacks: {wanted}")
     mine = batch[[row_of[number] for number in wanted]]
     places = torch.arange(mine.num_positions)
     at = torch.cat([places[:0], *real_rows(mine, places)])
     if not torch.equal(mine.require_ids().cpu()[at], small.require_ids()):
-        raise _error(path, "one of a batch with other token ids")
+        raise PROOF.error(path, "one of a batch with other token ids")
     scores = dict(mine.scores)
     for name, values in small.scores.items():
         if name not in {"old", "rollout"}:

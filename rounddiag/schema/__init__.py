@@ -48,6 +48,7 @@ from rounddiag.schema.metrics import METRICS as METRICS
 from rounddiag.schema.metrics import Metric as Metric
 from rounddiag.schema.metrics import mean_column as mean_column
 from rounddiag.schema.metrics import metric_name as metric_name
+from rounddiag.schema.tables import ALTERNATIVES as ALTERNATIVES
 from rounddiag.schema.tables import CELLS as CELLS
 from rounddiag.schema.tables import CHANGES as CHANGES
 from rounddiag.schema.tables import CORRECTION_ROWS as CORRECTION_ROWS
@@ -58,7 +59,9 @@ from rounddiag.schema.tables import PLACE_MEANS as PLACE_MEANS
 from rounddiag.schema.tables import ROUNDS as ROUNDS
 from rounddiag.schema.tables import RUN as RUN
 from rounddiag.schema.tables import SAMPLES as SAMPLES
+from rounddiag.schema.tables import SIGHT as SIGHT
 from rounddiag.schema.tables import STEPS as STEPS
 from rounddiag.schema.tables import SUMMARY as SUMMARY
+from rounddiag.schema.tables import TILES as TILES
 from rounddiag.schema.tables import TOKENS as TOKENS
 from rounddiag.schema.tables import TableSchema as TableSchema

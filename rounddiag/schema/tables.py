@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from rounddiag.errors import FrameError
 from rounddiag.schema.columns import (
@@ -328,5 +329,43 @@ CORRECTION_ROWS = TableSchema(
         ColumnSchema("cosine", "cosine with the step without correction"),
         ColumnSchema("moved", "how far the step moves, over its size"),
         ColumnSchema("bias_left", "bias that is left"),
+    ),
+)
+
+_EDGES = ("x0", "y0", "x1", "y1")  # left, top, right, lower
+_asked = partial(TableSchema, built_by="ask", built_from="batch, model")
+ALTERNATIVES = _asked(
+    one_row_per="token that a model could have written, and place",
+    keys=(*TOKENS.keys, "hypothesis", "rank"),
+    columns=(
+        *(SAMPLE, ROUND, TOKEN),
+        count("rank", "rank among all tokens, from 1; -1 is unknown", "int32"),
+        *(TOKENS["token_id"], TOKENS["text"]),
+        nat("log_prob", "log-prob by the model", "float64"),
+        ColumnSchema("hypothesis", "what the model read instead; empty: as is", "str"),
+        ColumnSchema("is_sampled", "whether it is the token of the batch", "bool"),
+        nat("kl", "KL(sampling || training) at the place", "float64"),
+    ),
+)
+SIGHT = _asked(
+    one_row_per="generated token",
+    keys=TOKENS.keys,
+    columns=(
+        *(SAMPLE, ROUND, TOKEN),
+        ColumnSchema("role", "what the token is for", "str"),
+        ALTERNATIVES["log_prob"],
+        nat("log_prob_blind", "log-prob without the picture", "float64"),
+        nat("drop", "log-prob that is lost without the picture", "float64"),
+        nat("noise", "difference of log-probs with equal pixels", "float64"),
+    ),
+)
+TILES = _asked(
+    one_row_per="tile of a picture",
+    keys=("sample", "round", "x0", "y0", "x1", "y1"),
+    columns=(
+        *(SAMPLE, ROUND),
+        count("picture", "picture of the sample", "int32"),
+        *(count(name, "edge of the tile in pixels", "int32") for name in _EDGES),
+        nat("drop", "mean log-prob that is lost without the tile", "float64"),
     ),
 )

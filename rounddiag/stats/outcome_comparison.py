@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
 
 from rounddiag.batch import Batch
 from rounddiag.core.columns import to_numpy
@@ -123,6 +122,8 @@ def _scores(batch: Batch, tasks: list[str], suffix: str) -> pd.DataFrame:
 
 def _mcnemar(both: pd.DataFrame) -> float | None:
     """Return the exact p of the tasks gained and lost, from a fair coin."""
+    from scipy.stats import binomtest
+
     scores = both[["score_a", "score_b"]].to_numpy()
     is_single = (both[["num_attempts_a", "num_attempts_b"]] == 1).to_numpy().all()
     if not len(both) or not is_single or not np.isin(scores, (0, 1)).all():

@@ -38,6 +38,7 @@ VALUES = {
     "--hypotheses": "temperature",
     "--checkpoint": "older=sample_data/older_model",
     "--adapter": "a=folder",
+    "--at": "0 / r0",
     "--budget": "7",
     "-o": "result",
     "--samples": "0",
@@ -48,6 +49,7 @@ VALUES = {
 NEEDED = {
     "show": ["0"],
     "prove": ["--model", "sample_data/older_model"],
+    "ask": ["--model", "sample_data/older_model"],
     "preflight": ["--server", "http://127.0.0.1:9"],
     "ingest": ["-o", "elsewhere"],
 }
@@ -109,12 +111,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     proof = SimpleNamespace(frame=pd.DataFrame(), save=lambda _: calls.append("saved"))
     facts = ("verdict", "side", "cause", "causes", "next_step", "not_tested", "seconds")
     vars(proof).update(dict.fromkeys(facts, ""))
+    asked = dict.fromkeys(("alternatives", "sight", "tiles"), pd.DataFrame())
+    reply = SimpleNamespace(**asked, model="", seconds=0.0, save=proof.save)
     for name, answer in {
         "rounddiag.loaders.load": rd.load,
         "rounddiag.runs.open_run": rd.open_run,
         "rounddiag.proof.prove": proof,
         "rounddiag.export.report": written,
         "rounddiag.cli.watch.watch_run": 0,
+        "rounddiag.proof.ask": reply,
         "rounddiag.cli.preflight.run_preflight": ("", False),
         "rounddiag.cli.lab.start_lab": None,
         "rounddiag.runs.ingest": SimpleNamespace(failed=(), written=(), unchanged=()),

@@ -17,7 +17,7 @@ PLOTS = [
     name
     for name in dir(rounddiag)
     if name.startswith("plot_")
-    and name not in ("plot_finding", "plot_proof", "plot_run")
+    and name not in ("plot_finding", "plot_proof", "plot_run", "plot_sight")
 ]
 
 

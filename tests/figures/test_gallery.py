@@ -17,7 +17,8 @@ FIGURES = ["token_text"] + [
     for name in dir(rounddiag)
     if name.startswith("plot_")
     # Notebooks 04, 05 and 06 have them.
-    and name not in ("plot_corrections", "plot_legs", "plot_proof", "plot_run")
+    and name
+    not in ("plot_corrections", "plot_legs", "plot_proof", "plot_run", "plot_sight")
 ]
 
 

@@ -42,6 +42,19 @@ def score(ids: Sequence[int], colors: Sequence[int] = ()) -> np.ndarray[Any, Any
     return found
 
 
+def likeliest(
+    ids: Sequence[int], colors: Sequence[int], number: int
+) -> list[list[tuple[float, int]]]:
+    """Return the likeliest of the first 100 ids at each place."""
+    found = []
+    for at in range(len(ids)):
+        begun = [*ids[:at]]
+        shown = colors[: int((np.diff(np.r_[0, np.array(begun) == PAD]) == 1).sum())]
+        known = [(float(score([*begun, i], shown)[-1]), i) for i in range(6, 100)]
+        found.append(sorted(known, reverse=True)[:number])
+    return found if number else [[] for _ in ids]
+
+
 def png(color: int, width: int = 56) -> bytes:
     """Return a picture of one colour."""
     buffer = io.BytesIO()
@@ -117,7 +130,7 @@ class FakeServer:
             return 200, {"data": [{"id": "agent", "max_model_len": 4096}]}
         if path == "/v1/completions":
             ids = body["prompt"]
-            choice = self._prompt(ids, [])
+            choice = self._prompt(ids, [], body.get("prompt_logprobs", 0))
             if "logprobs" in body:
                 written, values = self._write(ids, [], body["max_tokens"])
                 choice |= {"token_ids": written, "logprobs": {"token_logprobs": values}}
@@ -142,7 +155,7 @@ class FakeServer:
             choice = {"token_ids": written, "logprobs": {"content": content}}
             return 200, self._prompt(ids, colors) | {"choices": [choice]}
         if forced is None:
-            return 200, self._prompt(ids, colors)
+            return 200, self._prompt(ids, colors, settings["prompt_logprobs"])
         if not self.decodes:
             return 400, {"error": "Trace replay is disabled"}
         values = score([*ids, *forced], colors)[len(ids) :] + self.drift
@@ -157,15 +170,21 @@ class FakeServer:
         written = list(range(20, 20 + number))
         return written, score([*ids, *written], colors)[len(ids) :].tolist()
 
-    def _prompt(self, ids: list[int], colors: list[int]) -> dict[str, Any]:
+    def _prompt(
+        self, ids: list[int], colors: list[int], number: int = 0
+    ) -> dict[str, Any]:
         read = [*ids]
         if self.fault == "other ids":
             read[4] += 1
         values = score(read, colors)
         entries = [
-            None if not at else {str(token): {"logprob": value, "rank": 1}}
+            None if not at else {str(token): {"logprob": value, "rank": 40}}
             for at, (token, value) in enumerate(zip(read, values, strict=True))
         ]
+        for entry, others in zip(entries, likeliest(read, colors, number), strict=True):
+            for rank, (value, token) in enumerate(others, start=1):
+                if entry is not None:
+                    entry[str(token)] = {"logprob": value, "rank": rank}
         if self.fault == "nan":
             entries[-1] = {str(read[-1]): {"logprob": None}}
         versions = [{"start": 0, "end": 1, "version": self._weights}]
@@ -199,6 +218,11 @@ class FakeServer:
                 for token, value in zip(written, drawn, strict=True)
             ],
             "input_token_logprobs": entries,
+            "input_top_logprobs": [
+                [[value, token, None] for value, token in others] or None
+                for others in likeliest(ids, colors, body.get("top_logprobs_num", 0))
+                if self.fault != "no likeliest"
+            ],
             "cached_tokens": self._cached,
             "weight_version": self._weights,
         }

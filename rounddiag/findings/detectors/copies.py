@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import bdtrc
 
+from rounddiag.checks.contracts import LEVEL
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.measure import Measure
-from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.registry import register
 from rounddiag.wording import pluralize
 

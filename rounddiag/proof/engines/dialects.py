@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,19 +23,23 @@ _FORCED = "trace_decode_token_ids"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Answer:
+class ServerAnswer:
     """What a server answered to one request.
 
     Attributes
     ----------
     ids: What it read.
     log_probs: NaN where there is none.
+    top: Of each id, the likeliest instead: log-prob and id; none where not asked for.
+    ranks: Of each id; -1 where the server does not say.
     num_cached: How many of the ids it had in its cache.
     weights: The versions of its weights, where it has them.
     """
 
     ids: Array
     log_probs: Array
+    top: Sequence[Sequence[tuple[float, int]]] = ()
+    ranks: Array = field(default_factory=lambda: np.empty(0, np.int64))
     num_cached: int = 0
     weights: Sequence[str] = ()
 
@@ -60,7 +64,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Continuation(Answer):
+class Continuation(ServerAnswer):
     """What a server wrote after some ids: its `ids` and `log_probs` are of that.
 
     Attributes
@@ -129,15 +133,17 @@ class Vllm:
         """Ask for the version."""
         return str(_pick(host.get("/version"), "version"))
 
-    def ask(self, host: Host, request: Request, samples: Samples) -> Answer:
-        """Ask for the log-probs of a request."""
+    def ask(
+        self, host: Host, request: Request, samples: Samples, number: int = 0
+    ) -> ServerAnswer:
+        """Ask for the log-probs of a request, and for some likeliest tokens."""
         if request.setting == "decoded":
             return self._force(host, request, samples)
         answer = self._generate(
             host,
             collapse(request, samples),
             [encode(picture, samples) for picture in request.pictures],
-            {"max_tokens": 1, "temperature": 1, "prompt_logprobs": 0},
+            {"max_tokens": 1, "temperature": 1, "prompt_logprobs": number},
         )
         entries = self._find(answer, "prompt_logprobs")
         if not isinstance(entries, list):
@@ -155,9 +161,21 @@ class Vllm:
             for at, (entry, token) in enumerate(zip(entries, ids, strict=False))
         ]
         values += [None] * (len(ids) - len(values))
-        return Answer(
+        own = [
+            _pick(entry, str(token), "rank")
+            for entry, token in zip(entries, ids, strict=False)
+        ]
+        listed = [
+            [[_pick(value, "logprob"), token] for token, value in entry.items()]
+            if isinstance(entry, dict)
+            else None
+            for entry in entries
+        ]
+        return ServerAnswer(
             ids=_read_ids(host, read),
             log_probs=_read_log_probs(host, values),
+            top=_read_top(host, listed, number),
+            ranks=np.array([_count(rank) or -1 for rank in own]),
             **self._facts(answer),
         )
 
@@ -188,7 +206,7 @@ class Vllm:
             **self._facts(answer),
         )
 
-    def _force(self, host: Host, request: Request, samples: Samples) -> Answer:
+    def _force(self, host: Host, request: Request, samples: Samples) -> ServerAnswer:
         at = request.is_scored.nonzero()[:, 0]
         begin, stop = int(at[0]), int(at[-1]) + 1
         context = request.before(samples[request.sample], begin)
@@ -199,7 +217,7 @@ class Vllm:
         ids, log_probs = request.ids.numpy(), np.full(len(request.ids), np.nan)
         if len(written.ids) == len(forced):
             log_probs[begin:stop] = written.log_probs
-        return Answer(
+        return ServerAnswer(
             ids=np.r_[ids[:begin], written.ids, ids[stop:]],
             log_probs=log_probs,
             weights=written.weights,
@@ -278,13 +296,16 @@ class Sglang:
                 return str(_pick(host.get(path), "version") or "")
         return ""
 
-    def ask(self, host: Host, request: Request, samples: Samples) -> Answer:
-        """Ask for the log-probs of a request."""
+    def ask(
+        self, host: Host, request: Request, samples: Samples, number: int = 0
+    ) -> ServerAnswer:
+        """Ask for the log-probs of a request, and for some likeliest tokens."""
         body: dict[str, Any] = {
             "input_ids": collapse(request, samples),
             "sampling_params": {"max_new_tokens": 0, "temperature": 0},
             "return_logprob": True,
             "logprob_start_len": 0,
+            "top_logprobs_num": number,
             "return_prompt_token_ids": True,
         }
         if request.pictures:
@@ -307,9 +328,12 @@ class Sglang:
             own = samples[first.sample]
             is_image = ids == int(own.ids[own.spans[first.index][0]])
             read = np.where(is_image, ids, read)
-        return Answer(
+        listed = _pick(answer, "meta_info", "input_top_logprobs") or []
+        return ServerAnswer(
             ids=read,
             log_probs=_read_log_probs(host, [_pick(entry, 0) for entry in entries]),
+            top=_read_top(host, listed, number),
+            ranks=np.full(len(entries), -1),
             **self._facts(answer),
         )
 
@@ -425,6 +449,23 @@ def _read_ids(host: Host, values: Any) -> Array:  # noqa: ANN401 JSON
         content = "none" if values is None else f"{values!r:.80}"
         host.refuse("the ids that it read, as whole numbers", content, OTHER_SERVER)
     return np.array(values, dtype=np.int64)
+
+
+def _read_top(
+    host: Host,
+    listed: Any,  # noqa: ANN401 JSON
+    number: int,
+) -> list[list[tuple[float, int]]]:
+    """Return the likeliest tokens of each place, from pairs of log-prob and id."""
+    top: list[list[tuple[float, int]]] = []
+    for place in listed if number and isinstance(listed, list) else ():
+        pairs = place if isinstance(place, list) else []
+        values = _read_log_probs(host, [_pick(pair, 0) for pair in pairs])
+        ids = [_pick(pair, 1) for pair in pairs]
+        ids = [_id_of({token: 0}, -1) if type(token) is str else token for token in ids]
+        known = zip(values.tolist(), _read_ids(host, ids).tolist(), strict=True)
+        top.append(sorted(known, reverse=True)[:number])
+    return top
 
 
 def _read_log_probs(host: Host, values: Sequence[Any]) -> Array:

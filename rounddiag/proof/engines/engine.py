@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,24 @@ _WHOLE = 2**12  # ids: logits of a smaller vocabulary are kept as they are
 _TOP = 256  # likeliest ids of a token that are kept
 _WIDTH = 0.05  # nats of a bin of the others: its mean errs by width^2 / 24 of its mass
 _BINS = 600  # 30 nats below the likeliest: what is below has no mass
+
+
+@dataclass(frozen=True, eq=False)
+class TopTokens:
+    """The likeliest tokens at each of n places, beside the token of the batch.
+
+    Attributes
+    ----------
+    ids, log_probs: Of the likeliest tokens, the first one first; shape (n, number).
+        Where fewer are known, -1 and NaN.
+    own, ranks: Log-prob and rank of the batch's token, shape (n,); rank 1 is likeliest,
+        -1 is unknown.
+    """
+
+    ids: Array
+    log_probs: Array
+    own: Array
+    ranks: Array
 
 
 @dataclass(eq=False)
@@ -57,6 +76,32 @@ class Readout:
         when every logit has independent noise of 1 nat.
         """
         return self._plain[1]
+
+    def top_tokens(self, number: int) -> TopTokens:
+        """Return the likeliest tokens at the place of each token."""
+        number = min(number, self.seen.size)
+
+        def compute(logits: Tensor, rows: Tensor) -> Tensor:
+            tokens = self.tokens[rows].to(logits.device)
+            own = logits.gather(-1, tokens[:, None])
+            total = logits.logsumexp(-1, keepdim=True)
+            top = logits.topk(number)
+            rank = 1 + (logits > own).sum(-1, keepdim=True)
+            return torch.cat([top.indices, top.values - total, own - total, rank], -1)
+
+        columns = self._by_chunks(compute).double().numpy()
+        ids, log_probs, own, rank = np.split(columns, [number, 2 * number, -1], -1)
+        return TopTokens(ids.astype(int), log_probs, own[:, 0], rank[:, 0].astype(int))
+
+    def divergence(self, other: Readout) -> Array:
+        """Return KL(self || other) at each token, in nats, shape (n,)."""
+
+        def compute(logits: Tensor, rows: Tensor) -> Tensor:
+            mine = logits.log_softmax(-1)
+            theirs = other.head(other.hidden[rows]).float().log_softmax(-1)
+            return (mine.exp() * (mine - theirs)).sum(-1, keepdim=True)
+
+        return self._by_chunks(compute).double().numpy()[:, 0]
 
     @cached_property
     def _plain(self) -> tuple[Array, Array]:

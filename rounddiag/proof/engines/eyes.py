@@ -344,6 +344,12 @@ class Eyes:
         """Free the features of pictures."""
         self._features.clear()
 
+    def forget_looks(self, kind: str) -> None:
+        """Free the pixels of pictures that were shown so, and all features."""
+        for key in [key for key in self.pixels if str(key[1]).startswith(kind)]:
+            del self.pixels[key]
+        self.forget()
+
 
 def _level(encoded: tuple[Tensor, tuple[Tensor, ...]], level: int) -> Tensor:
     features, deep = encoded

@@ -27,9 +27,20 @@ def draw(shot: Screenshot, look: str) -> Image:
     image: Image = shot.image().convert("RGB")
     if shot.seen_size is not None and image.size != shot.seen_size:
         image = image.resize(shot.seen_size)
+    kind, _, number = look.partition("_")
+    if kind == "mean":
+        edges = map(int, number.split("_")) if number else (0, 0, *image.size)
+        left, top, right, lower = edges
+        image.paste(_mean_color(image), (left, top, right, lower))
+        return image
     if look in COLOURS:
         return Pillow.new("RGB", image.size, (COLOURS[look],) * 3)
     return image
+
+
+def _mean_color(image: Image) -> tuple[int, int, int]:
+    red, green, blue = np.asarray(image).mean((0, 1)).round().astype(int).tolist()
+    return red, green, blue
 
 
 def encode(picture: Picture, samples: Samples) -> str:

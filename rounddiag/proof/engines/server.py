@@ -12,14 +12,15 @@ from rounddiag._typing import Array
 from rounddiag.errors import BatchError
 from rounddiag.proof.engines.client import Host, ServerError, StatusError
 from rounddiag.proof.engines.dialects import (
-    Answer,
     Continuation,
     Dialect,
     Sampling,
+    ServerAnswer,
     Sglang,
     Vllm,
     read_messages,
 )
+from rounddiag.proof.engines.engine import TopTokens
 from rounddiag.proof.engines.pictures import data_address, with_spans
 from rounddiag.proof.hypotheses.hypothesis import Need
 from rounddiag.proof.scores import check_log_probs
@@ -83,12 +84,35 @@ class ServerEngine:
         scores = []
         for request in requests:
             self.sent |= {(each.sample, each.index) for each in request.pictures}
-            values = self._ask(request, samples)[request.wanted.numpy()]
+            values = self._ask(request, samples).log_probs[request.wanted.numpy()]
             values = check_log_probs(values, self.name, ServerError)
             if self._probe is None:
                 self._probe = request, values
             scores.append(values)
         return scores
+
+    def top_tokens(self, request: Request, samples: Samples, number: int) -> TopTokens:
+        """Return the likeliest tokens at each scored place, as far as it says them."""
+        self.sent |= {(each.sample, each.index) for each in request.pictures}
+        answer, at = self._ask(request, samples, number), request.wanted.numpy()
+        known = [
+            place for place in at if answer.top[place : place + 1] not in ([], [[]])
+        ]
+        if len(known) < len(at):
+            self.host.refuse(
+                f"the {number} likeliest tokens at each of {len(at)} places",
+                f"those of {len(known)}",
+                "Use vLLM 0.12 or newer, or SGLang with `top_logprobs_num`.",
+            )
+        ids = np.full((len(at), number), -1)
+        log_probs, ranks = np.full(ids.shape, np.nan), answer.ranks[at]
+        for row, place in enumerate(at):
+            for column, (value, token) in enumerate(answer.top[place]):
+                ids[row, column], log_probs[row, column] = token, value
+                if token == request.ids[place]:
+                    ranks[row] = column + 1
+        own = check_log_probs(answer.log_probs[at], self.name, ServerError)
+        return TopTokens(ids, log_probs, own, ranks)
 
     def sample(
         self, ids: Sequence[int], shots: Sequence[Screenshot], how: Sampling
@@ -134,8 +158,8 @@ class ServerEngine:
                 " use one that no trainer updates.",
             )
 
-    def _ask(self, request: Request, samples: Samples) -> Array:
-        """Return a log-prob for each id of a request; NaN where there is none."""
+    def _ask(self, request: Request, samples: Samples, number: int = 0) -> ServerAnswer:
+        """Ask for a request; its log-probs are NaN where there is none."""
         if request.places is not None or any(
             each.look in {"pad", "zeros"} for each in request.pictures
         ):
@@ -144,7 +168,7 @@ class ServerEngine:
                 found="one of positions or features",
                 advice="Pass the folder of the model.",
             )
-        answer = self.dialect.ask(self.host, request, samples)
+        answer = self.dialect.ask(self.host, request, samples, number)
         self._check_ids(answer, request)
         if answer.num_cached:
             self.host.refuse(
@@ -160,9 +184,9 @@ class ServerEngine:
                 " and ".join(sorted(self._weights)),
                 "Use a server that no trainer updates.",
             )
-        return answer.log_probs
+        return answer
 
-    def _check_ids(self, answer: Answer, request: Request) -> None:
+    def _check_ids(self, answer: ServerAnswer, request: Request) -> None:
         sent, read = request.ids.numpy(), answer.ids
         where = f"sample {request.sample}"
         if read.shape != sent.shape:

@@ -1,0 +1,332 @@
+"""`ask`: what a model would write at places of a batch, and whether it looks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from rounddiag.batch import Batch
+from rounddiag.batch.address import Address
+from rounddiag.batch.batch import require_batch
+from rounddiag.batch.chains import split_chains
+from rounddiag.core import token_frame
+from rounddiag.errors import BatchError
+from rounddiag.findings import diagnose
+from rounddiag.proof.alternatives import (
+    RoundReading,
+    alternatives_frame,
+    as_frame,
+    read_round,
+)
+from rounddiag.proof.answer import AIM, TABLES, Answer, say_alternatives, say_sight
+from rounddiag.proof.engines.client import ServerError
+from rounddiag.proof.engines.opening import FunctionEngine, open_engine
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis, all_registered
+from rounddiag.proof.proof import ENGINE_NAMES, Proof
+from rounddiag.proof.saving import with_scores
+from rounddiag.proof.sight import NUM_PASSES, AskedRound, look_at
+from rounddiag.proof.trajectory import Samples
+from rounddiag.schema import SIGHT, TILES
+from rounddiag.wording import capitalize, pluralize
+
+MOST_ROUNDS = 8  # of the evidence, unless places are named
+_Places = dict[tuple[int, int], set[int]]
+"""From sample and round to tokens; none are all."""
+
+
+def ask(
+    batch: Batch,
+    engine: Any,  # noqa: ANN401 a name, an address or an engine
+    *,
+    at: str | Sequence[str] | None = None,
+    proof: Proof | None = None,
+    device: str = "auto",
+    budget_s: float = 60.0,
+    trust_remote_code: bool = False,
+) -> Answer:
+    """Ask a model what it would have written, and whether it looked at the screen.
+
+    Parameters
+    ----------
+    batch : Batch
+        With token ids; pictures as the processor got them, for a model that sees.
+    engine : str, path-like or LocalEngine
+        As of `prove`: pictures go to a server only if its address is passed here.
+    at : str or list of str, optional
+        Places such as `task-04/2 / r3` or `task-04/2 / r3 / t2`: a token, all tokens of
+        a round, or all rounds of a sample. By default the evidence of the first
+        findings, at most 8 rounds.
+    proof : Proof, optional
+        Of this batch. An engine that it has reproduced is called by its name; else
+        sentences are about "the model".
+    device, trust_remote_code
+        As of `prove`.
+    budget_s : float
+        After so many seconds, with loading, nothing more is begun.
+
+    Returns
+    -------
+    Answer
+        After Ctrl-C, at the end of the budget, or when a server fails, with what is
+        known by then.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> answer = rd.ask(batch, "sample_data/model", at="task-04/2 / r3 / t2")
+    >>> answer.alternatives["rank"].tolist()
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    """
+    require_batch(batch)
+    batch.require_ids()
+    begin = time.perf_counter()
+    places = _evidence(batch) if at is None else _find_places(batch, at)
+    named = {} if proof is None else _reproduced(proof, batch)
+    opened: Any = open_engine(
+        engine, device=device, trust_remote_code=trust_remote_code
+    )
+    if isinstance(opened, FunctionEngine):
+        raise BatchError.build(
+            expected="a model, or the address of a server",
+            found="a function, which gives the log-probs of sampled tokens only",
+            advice="Pass the folder of the model.",
+        )
+    chat, count = getattr(opened, "chat", None), getattr(opened, "count_tokens", None)
+    if batch.tokenizer is None and chat is not None:
+        batch = replace(batch, tokenizer=chat.tokenizer)
+    samples = Samples(split_chains(batch), opened.prepare, chat, count)
+    return _Question(batch, opened, samples, named, begin, budget_s).answer(places)
+
+
+def _find_places(batch: Batch, at: str | Sequence[str]) -> _Places:
+    places: _Places = {}
+    for text in [at] if isinstance(at, str) else at:
+        sample, number, token = Address.parse(text).locate(batch)
+        own = batch.rounds.round[batch.rounds.sample == sample].tolist()
+        for each in own if number is None else [number]:
+            tokens = places.setdefault(
+                (sample, each), set() if token is None else {token}
+            )
+            if token is None:
+                tokens.clear()  # all of the round
+            elif tokens:
+                tokens.add(token)
+    if not places:
+        raise BatchError.build(
+            key="at",
+            expected="a place with generated tokens",
+            found="none",
+            advice="`rounddiag.round_frame(batch)` lists places.",
+        )
+    return places
+
+
+def _evidence(batch: Batch) -> _Places:
+    """Return the rounds of the first findings, the largest sum of |diff| first."""
+    places: _Places = {}
+    for finding in () if batch.lacks("old", "rollout") else diagnose(batch):
+        if finding.kind != "level":
+            tokens = finding.tokens()
+            size = tokens["diff"].abs().groupby([tokens["sample"], tokens["round"]])
+            for key in size.sum().sort_values(ascending=False, kind="stable").index:
+                places.setdefault((int(key[0]), int(key[1])), set())
+    if not places:
+        raise BatchError.build(
+            key="at",
+            expected="a place to ask about, since no finding has one",
+            found="none",
+            advice=f"Name a round, such as `{Address.of(batch, 0, 0)}`.",
+        )
+    return dict([*places.items()][:MOST_ROUNDS])
+
+
+def _reproduced(
+    proof: Proof, batch: Batch
+) -> dict[str, tuple[Hypothesis | None, float]]:
+    """Return the engines that a proof has reproduced, as what, and with which residual.
+
+    Not by a hypothesis that changes more than what is read, or holds in a part only.
+    """
+    with_scores("proof", batch, proof.batch)  # an error where it is of another batch
+    named: dict[str, tuple[Hypothesis | None, float]] = {
+        name: (None, opinion.residual)
+        for name, opinion in proof.base.items()
+        if proof.verdict != "scorer_differs"
+        and opinion.residual_to_noise <= proof.noise_limit
+    }
+    known = {
+        each.name: each
+        for each in all_registered()
+        if each.edit is not None and "weights" not in each.needs
+    }
+    for conclusion in proof.conclusions:
+        named.pop(conclusion.engine, None)
+        last = conclusion.opinions[-1]
+        is_whole = proof.verdict == "proved" and last.where == "all"
+        if is_whole and conclusion.name in known:
+            named[conclusion.engine] = known[conclusion.name], last.residual
+    return named
+
+
+@dataclass(eq=False)
+class _Question:
+    """Places of a batch while a model is asked about them."""
+
+    batch: Batch
+    engine: Any
+    samples: Samples
+    named: dict[str, tuple[Hypothesis | None, float]]
+    begin: float
+    budget_s: float
+    frames: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
+    told: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def answer(self, places: _Places) -> Answer:
+        """Ask about all places; what is known when it stops stays."""
+        self.frames = {name: [as_frame(TABLES[name], {})] for name in TABLES}
+        total, why, notes = len(places) * (NUM_PASSES + 1), "", []
+        with tqdm(total=total, unit="pass", leave=False, delay=1) as self.bar:
+            try:
+                for done, (place, tokens) in enumerate(places.items(), start=1):
+                    self._ask(*place, tokens, self.budget_s * done / len(places))
+                    if done < len(places) and self._spent() >= self.budget_s:
+                        why = f"the budget of {self.budget_s:g} s ended"
+                        break
+            except (KeyboardInterrupt, ServerError, BatchError) as error:
+                if not self.told:
+                    raise
+                why = str(error).rstrip(".") or "it was interrupted"
+        if why:
+            asked = len({told[:2] for told in self.told})
+            notes = [
+                f"Asked about {asked} of {pluralize(len(places), 'round')}: {why}."
+            ]
+        if sent := getattr(self.engine, "sent", ()):
+            shown = pluralize(len(sent), "picture")
+            notes.append(f"Sent: {shown} to {self.engine.name}.")
+        frames = {
+            name: pd.concat(parts[min(len(parts) - 1, 1) :], ignore_index=True)
+            for name, parts in self.frames.items()
+        }
+        return Answer(
+            **frames,
+            told=tuple(self.told),
+            model=self.engine.name,
+            seconds=self._spent(),
+            notes=tuple(notes),
+            batch=self.batch,
+        )
+
+    def _spent(self) -> float:
+        return time.perf_counter() - self.begin
+
+    def _ask(self, sample: int, number: int, tokens: set[int], share: float) -> None:
+        """Ask about one round, of whose seconds it has a share to refine its map."""
+        asked = AskedRound.find(self.samples, sample, number)
+        hypotheses = {n: h for n, (h, _) in self.named.items() if h is not None}
+        readings = {
+            engine: read_round(self.engine, asked, self.samples, hypothesis)
+            for engine, hypothesis in {"": None, **hypotheses}.items()
+        }
+        self.bar.update()
+        plain, place = readings[""], str(Address.of(self.batch, sample, number))
+        chosen = [*(tokens or plain.tokens.tolist())]
+        told = [
+            f"{place}: {each}" for each in self._alternatives(asked, readings, chosen)
+        ]
+        self.told += [(sample, number, text) for text in told]
+        why = ""
+        if not asked.trajectory.shots:
+            why = "the batch has no pictures here"
+        elif "pictures" not in self.engine.abilities:
+            why = f"{self.engine.name} is a model of text"
+        elif asked.index < 0:
+            why = "no picture comes before the round"
+        told = (
+            [f"Sight was not measured: {why}."]
+            if why
+            else self._sight(asked, plain, share)
+        )
+        for engine, reading in readings.items():
+            if engine and not why and not asked.shows(reading.requests):
+                told.append(
+                    f"{capitalize(ENGINE_NAMES.get(engine, engine))} never saw this"
+                    f" picture: {reading.hypothesis} reproduces it (residual"
+                    f" {self.named[engine][1]:.2g} nat), so its map is flat by"
+                    " construction."
+                )
+        self.told += [(sample, number, text) for text in told]
+
+    def _alternatives(
+        self, asked: AskedRound, readings: dict[str, RoundReading], chosen: list[int]
+    ) -> Iterator[str]:
+        plain = readings[""]
+        kl = np.full(len(plain.tokens), np.nan)
+        sampling, training = (readings.get(n, plain) for n in ("rollout", "old"))
+        if {"rollout", "old"} <= {*self.named} and sampling is not training:
+            kl = sampling.divergence(training)
+        for engine, reading in readings.items():
+            frame = alternatives_frame(asked, reading, chosen, kl, self.batch.tokenizer)
+            self.frames["alternatives"].append(frame)
+            how = reading.hypothesis or "the model as it is"
+            names = [engine] if engine else [n for n in self.named if n not in readings]
+            subject = " and ".join(
+                f"{ENGINE_NAMES.get(name, name)} ({how}, residual"
+                f" {self.named[name][1]:.2g} nat)"
+                for name in names
+            )
+            yield say_alternatives(subject or "the model", frame)
+        mine = kl[np.isin(plain.tokens, chosen)]
+        if np.isfinite(mine).any():
+            most = (
+                f" on average, {np.nanmax(mine):.2g} at most" if len(mine) > 1 else ""
+            )
+            yield f"KL(sampling || training) is {np.nanmean(mine):.2g} nat{most}."
+        elif sampling is not training:
+            yield f"KL is not known: {self.engine.name} gives the likeliest only."
+
+    def _sight(self, asked: AskedRound, plain: RoundReading, share: float) -> list[str]:
+        role = np.full(asked.stop - asked.begin, "", dtype=object)
+        if self.batch.tokenizer is not None:
+            own = token_frame(self.batch[[asked.sample]], ["role"])
+            role = own.loc[own["round"] == asked.round, "role"].to_numpy(dtype=object)
+        role = role[plain.tokens]
+        aim = role == AIM
+        try:
+            sight = look_at(
+                self.engine,
+                asked,
+                self.samples,
+                plain.top.own,
+                aim if aim.any() else np.ones_like(aim),
+                has_time=lambda refines: (
+                    self._spent() < (share if refines else self.budget_s)
+                ),
+                advance=self.bar.update,
+            )
+        finally:
+            if hasattr(self.engine, "eyes"):
+                self.engine.eyes.forget_looks("mean")
+        keys = {"sample": asked.sample, "round": asked.round}
+        drops = {
+            "token": plain.tokens,
+            "role": role,
+            "log_prob": plain.top.own,
+            "log_prob_blind": sight.blind,
+            "drop": plain.top.own - sight.blind,
+            "noise": sight.noise,
+        }
+        edges = dict(zip(("x0", "y0", "x1", "y1"), sight.boxes.T, strict=True))
+        tiles = {**keys, "picture": asked.picture, **edges, "drop": sight.drops}
+        frames = as_frame(SIGHT, {**keys, **drops}), as_frame(TILES, tiles)
+        for name, frame in zip(("sight", "tiles"), frames, strict=True):
+            self.frames[name].append(frame)
+        late = f"Tiles are missing: {self.budget_s:g} s were over."
+        return [say_sight(*frames), *([] if sight.is_whole else [late])]
