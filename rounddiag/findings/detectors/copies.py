@@ -35,9 +35,10 @@ def copied_log_probs(view: View) -> Evidence | None:
     if view.is_fitted or lost.sum() < _RUN or view.batch.response_ids is None:
         return None
     for engine, values in ((view.b, view.log_prob_b), (view.a, view.log_prob_a)):
-        if not _has_twin(view, values, lost):
+        runs = _equal_runs(view, values, lost)
+        if not len(runs[0]):
             continue
-        equal, tokens = _copies(view, values)
+        equal, tokens = _copies(view, values, runs)
         share = (lost[~tokens].sum() + 1) / ((~tokens).sum() + 2)
         num_lost = int(lost[tokens].sum())
         if num_lost and bdtrc(num_lost - 1.0, int(tokens.sum()), share) < LEVEL:
@@ -45,36 +46,18 @@ def copied_log_probs(view: View) -> Evidence | None:
     return None
 
 
-def _has_twin(view: View, values: Array, lost: Array) -> bool:
-    """Return whether a run with a token that lost its value may be another run's.
-
-    Runs are compared by a hash of their bits: equal runs have equal hashes.
-    """
-    import pandas as pd
-
-    last = _RUN - 1
-    inside = view.sample[last:] == view.sample[: len(values) - last]
-    bits = (values.astype(np.float64) + 0.0).view(np.uint64)  # -0.0 is 0.0
-    number, is_lost = np.zeros(len(inside), dtype=np.uint64), np.zeros_like(inside)
-    for k in range(_RUN):
-        part = slice(k, k + len(inside))
-        number = number * _ODD + bits[part]
-        is_lost |= lost[part]
-    known = np.unique(number[inside & is_lost])
-    return int(pd.Series(number[inside]).isin(known).sum()) > len(known)
-
-
-def _copies(view: View, values: Array) -> tuple[Array, Array]:
+def _copies(
+    view: View, values: Array, runs: tuple[Array, Array, Array]
+) -> tuple[Array, Array]:
     """Return the tokens of runs that are equal, and with those of lost sources."""
-    import pandas as pd
-
     num = len(values)
-    codes = pd.factorize(values)[0]
-    surprise = np.log(num) - np.log(np.bincount(codes))[codes]
-    tokens = np.zeros(num, dtype=bool)
+    tokens, in_runs = np.zeros((2, num), dtype=bool)
+    for at, _, length in zip(*runs, strict=True):
+        in_runs[at : at + length] = True
+    surprise = _surprise(values, in_runs)
     size, ids, prompt = view.abs_diff, view.token_id, _prompts(view)[view.sample]
     distances = []
-    for at, pair, length in zip(*_equal_runs(view, codes), strict=True):
+    for at, pair, length in zip(*runs, strict=True):
         spans = [slice(first, first + length) for first in (at, pair)]
         differs = np.not_equal(*(ids[span] for span in spans))
         if prompt[at] != prompt[pair]:
@@ -90,9 +73,24 @@ def _copies(view: View, values: Array) -> tuple[Array, Array]:
         known, counts = np.unique(distances, axis=0, return_counts=True)
         if 2 * counts.max() > len(distances):
             distance = known[counts.argmax()]
-            new, lost = _at_distance(view, values, surprise, tokens, distance)
+            new, lost = _at_distance(view, values, tokens, distance)
             tokens |= new
     return tokens, tokens | lost
+
+
+def _surprise(values: Array, chosen: Array) -> Array:
+    """Return minus the log of the share of the tokens that have the value of each.
+
+    It is 0 at tokens that are not chosen.
+    """
+    import pandas as pd
+
+    known, code = np.unique(values[chosen], return_inverse=True)
+    alike = values[pd.Series(values).isin(known).to_numpy()]
+    counts = np.bincount(np.searchsorted(known, alike), minlength=len(known))
+    surprise = np.zeros(len(values))
+    surprise[chosen] = np.log(len(values)) - np.log(counts)[code]
+    return surprise
 
 
 def _prompts(view: View) -> Array:
@@ -102,18 +100,28 @@ def _prompts(view: View) -> Array:
     return facts.prompt if is_known else np.zeros_like(facts.prompt)
 
 
-def _equal_runs(view: View, codes: Array) -> tuple[Array, Array, Array]:
-    """Return where runs begin, where the next equal ones do, and their lengths."""
-    starts = np.arange(max(len(codes) - _RUN + 1, 0))
-    starts = starts[view.sample[starts] == view.sample[starts + _RUN - 1]]
-    # What comes once has no copy: a run has none of it.
-    once = np.r_[0, np.cumsum(np.bincount(codes)[codes] == 1)]
-    starts = starts[once[starts + _RUN] == once[starts]]
-    if not len(starts):
-        return starts, starts, starts
-    number = _number_runs(codes, starts)
-    order = np.argsort(number, kind="stable")
-    is_same = np.diff(number[order]) == 0
+def _equal_runs(view: View, values: Array, lost: Array) -> tuple[Array, Array, Array]:
+    """Return where runs begin, where the next equal ones do, and their lengths.
+
+    Runs are compared by a hash of their bits. None are returned where none of the runs
+    that are equal has a token that lost its value.
+    """
+    import pandas as pd
+
+    last = _RUN - 1
+    inside = view.sample[last:] == view.sample[: max(len(values) - last, 0)]
+    bits = (values.astype(np.float64) + 0.0).view(np.uint64)  # -0.0 is 0.0
+    number, is_lost = np.zeros(len(inside), dtype=np.uint64), np.zeros_like(inside)
+    for k in range(_RUN):
+        part = slice(k, k + len(inside))
+        number = number * _ODD + bits[part]
+        is_lost |= lost[part]
+    is_twin = inside & pd.Series(number).duplicated(keep=False).to_numpy()
+    starts = np.flatnonzero(is_twin)
+    if not (is_twin & is_lost).any():
+        return (starts[:0],) * 3
+    order = np.argsort(number[starts], kind="stable")
+    is_same = np.diff(number[starts][order]) == 0
     first, other = starts[order[:-1][is_same]], starts[order[1:][is_same]]
     # Neighbours at the same distance from their pairs are one run.
     order = np.lexsort((first, other - first))
@@ -124,7 +132,7 @@ def _equal_runs(view: View, codes: Array) -> tuple[Array, Array, Array]:
 
 
 def _at_distance(
-    view: View, values: Array, surprise: Array, copies: Array, distance: Array
+    view: View, values: Array, copies: Array, distance: Array
 ) -> tuple[Array, Array]:
     """Return the other copies at a distance of rows and tokens that is established.
 
@@ -146,7 +154,7 @@ def _at_distance(
     is_edge = np.diff(equal, prepend=False) | (np.diff(view.sample, prepend=-1) != 0)
     edges = np.flatnonzero(is_edge)
     length = np.diff(np.r_[edges, len(equal)])
-    proof = np.add.reduceat(surprise, edges)
+    proof = np.add.reduceat(_surprise(values, equal), edges)
     is_run = equal[edges] & (length >= _RUN)
     is_run &= proof > np.log(len(values)) - np.log(LEVEL)
     others = view.log_prob_a + view.log_prob_b - values
@@ -154,15 +162,6 @@ def _at_distance(
     lost = inside & copies[pair] & fits & (view.abs_diff > _MIN_DIFF)
     new = np.repeat(is_run, length)
     return new & ~new[pair], lost
-
-
-def _number_runs(codes: Array, starts: Array) -> Array:
-    import pandas as pd
-
-    number = codes[starts]
-    for k in range(1, _RUN):
-        number = pd.factorize(number * (int(codes.max()) + 1) + codes[starts + k])[0]
-    return number
 
 
 def _evidence(view: View, equal: Array, tokens: Array, engine: str) -> Evidence:

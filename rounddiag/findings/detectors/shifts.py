@@ -146,12 +146,12 @@ def _shifted_batch(view: View) -> list[Evidence]:
     fit = fitting_half(view, lost)
     lag = _best_lag(view, lost & fit)
     tokens, rest, pair = _stretches_of_batch(view, lag)
-    by_chance = max(
+    removed, num = _removed(view, tokens, rest), int(tokens.sum())
+    by_chance = (
         _removed(view, *_stretches_of_batch(view, lag + control)[:2])
         for control in CONTROLS
     )
-    removed, num = _removed(view, tokens, rest), int(tokens.sum())
-    if num < MIN_ALL or removed < MIN_TIMES_CHANCE * by_chance:
+    if num < MIN_ALL or any(removed < MIN_TIMES_CHANCE * each for each in by_chance):
         return []
     sound = ~np.isin(view.segment, view.segment[tokens])
     judged = np.flatnonzero(tokens & ~fit)
