@@ -116,9 +116,10 @@ def _equal_runs(view: View, values: Array, lost: Array) -> tuple[Array, Array, A
         part = slice(k, k + len(inside))
         number = number * _ODD + bits[part]
         is_lost |= lost[part]
-    is_twin = inside & pd.Series(number).duplicated(keep=False).to_numpy()
-    starts = np.flatnonzero(is_twin)
-    if not (is_twin & is_lost).any():
+    known = np.sort(number[inside])
+    twins = np.unique(known[1:][np.diff(known) == 0])
+    starts = np.flatnonzero(inside & pd.Series(number).isin(twins).to_numpy())
+    if not is_lost[starts].any():
         return (starts[:0],) * 3
     order = np.argsort(number[starts], kind="stable")
     is_same = np.diff(number[starts][order]) == 0
