@@ -239,12 +239,10 @@ def _is_left_of(view: View, evidence: Evidence, other: Evidence) -> bool:
 
 def _is_everywhere(view: View, evidence: Evidence) -> bool:
     """Return whether a fitted effect shows outside of the first place."""
+    if evidence.effect is None:
+        return True
     place = next(iter(find_places(view)), None)
-    if (
-        evidence.effect is None
-        or place is None
-        or not (evidence.tokens & ~place.tokens).any()
-    ):
+    if place is None or not (evidence.tokens & ~place.tokens).any():
         return True
     outside = evidence.tokens & ~place.tokens
     effect = evidence.effect(view)[outside]

@@ -41,6 +41,7 @@ MIN_ALL = 8  # tokens of all stretches together
 _ROUNDING = 1e-9  # of sums in another order
 # Tokens at the start of a shifted stretch that may agree without the lag by chance.
 SLACK = 3
+_LAG_BLOCK = 1 << 18  # tokens in which a lag along the batch is searched
 # Only this many tokens at the start of a round can be shifted without the rest of it.
 MAX_START = 8
 
@@ -181,9 +182,16 @@ def _shifted_batch(view: View) -> list[Evidence]:
 def _best_lag(view: View, chosen: Array) -> int:
     """Return the lag of all with the least mean square of differences in probability.
 
-    The sums for every lag are correlations, by the Fourier transform.
+    The sums for every lag are correlations, by the Fourier transform. Of a long batch
+    they are those of the block with most of the chosen tokens: the lag is one of all.
     """
-    num = int(view.order.max()) + 1
+    block = view.order // _LAG_BLOCK
+    first = int(np.bincount(block, weights=chosen).argmax())
+    here = block == first
+    if not here.all():
+        view, chosen = view.keep(here), chosen[here]
+    order = view.order - first * _LAG_BLOCK
+    num = int(order.max()) + 1
     width = next_fast_len(2 * num - 1, real=True)
     every = np.ones(len(view), dtype=np.float32)
     a, b = (
@@ -193,7 +201,7 @@ def _best_lag(view: View, chosen: Array) -> int:
 
     def transform(values: Array) -> Array:
         along = np.zeros(width, dtype=np.float32)
-        along[view.order] = values
+        along[order] = values
         return rfft(along)
 
     weights = [transform(chosen * values).conj() for values in (every, a, a**2)]
