@@ -191,16 +191,31 @@ def test_a_truncation_in_some_rows_is_undone_there(has_column: bool) -> None:
     assert "in 14 of 48 samples" in finding.location
 
 
-def test_a_temperature_of_one_client_is_undone_there() -> None:
+@pytest.mark.parametrize("num_clients", [2, 3, 5, 8])
+@pytest.mark.parametrize("is_hot", [True, False])
+def test_a_setting_of_one_client_is_undone_there(
+    num_clients: int, is_hot: bool
+) -> None:
     parts = arrays(48, noise=0.004)
-    hot = np.arange(48) % 3 == 0
+    mine = np.arange(48) % num_clients == 0
     odds = parts["old"] - np.log(-np.expm1(np.minimum(parts["old"], -1e-9)))
-    warm = -np.logaddexp(0, -odds / 0.7)
-    parts["rollout"][hot] = warm[hot] * (parts["mask"] > 0)[hot]
-    client = np.array(["a", "b", "c"])[np.arange(48) % 3]
+    changed = -np.logaddexp(0, -odds / 0.7)
+    if not is_hot:
+        changed = one_sided(parts["rollout"], np.random.default_rng(4))
+    parts["rollout"][mine] = changed[mine] * (parts["mask"] > 0)[mine]
+    client = np.array([*"abcdefgh"])[np.arange(48) % num_clients]
     finding = rd.diagnose(made(parts, sample_columns={"client": client}))[0]
-    assert finding.cause == "temperature"
-    assert finding.samples.tolist() == np.flatnonzero(hot).tolist()
+    assert finding.cause == ("temperature" if is_hot else "truncated_sampling")
+    assert finding.samples.tolist() == np.flatnonzero(mine).tolist()
+
+
+@pytest.mark.parametrize(("seed", "scale"), [(6, 0.3), (6, 0.5), (10, 0.15), (14, 0.5)])
+def test_noise_of_a_role_is_no_setting_of_the_samples_with_few_tokens(
+    seed: int, scale: float
+) -> None:
+    """The best of many small sets follows a line by chance."""
+    findings = rd.diagnose(planted_batch("role", scale, seed))
+    assert not any(finding.kind == "reversal" for finding in findings)
 
 
 def test_log_probs_of_the_likeliest_token_are_a_fact_and_no_place() -> None:
