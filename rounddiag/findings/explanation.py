@@ -63,6 +63,8 @@ class Explained:
     indices: int64 array. Tokens of the view that was explained.
     share: Of the sum of |diff| of that view.
     p: Of a place that was tested.
+    undone: float64 array or None. Of a fitted reversal, the part of `diff` that it
+        undoes at its tokens.
     """
 
     kind: FindingKind
@@ -71,6 +73,31 @@ class Explained:
     share: float
     candidates: tuple[Candidate, ...] = ()
     p: float | None = None
+    undone: Array | None = None
+
+    def after(self, explained: Collection[Explained]) -> Explained:
+        """Say in the names of its numbers which fitted reversal they come after."""
+        causes = [part.evidence.cause for part in explained if part.undone is not None]
+        if not causes:
+            return self
+        text = f"{causes[0].replace('_', ' ')} undone"
+
+        def named(measures: tuple[Measure, ...]) -> tuple[Measure, ...]:
+            return tuple(replace(row, name=f"{row.name}, {text}") for row in measures)
+
+        evidence = self.evidence
+        return replace(
+            self,
+            evidence=replace(
+                evidence,
+                measures=named(evidence.measures),
+                where={**evidence.where, "undone": text},
+            ),
+            candidates=tuple(
+                replace(row, clue=f"{row.clue}, {text}", evidence=named(row.evidence))
+                for row in self.candidates
+            ),
+        )
 
 
 def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained], View]:
@@ -88,6 +115,7 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     def take(kind: Shown, evidence: Evidence) -> None:
         nonlocal left, indices
         taken, rest = _undo(left, kind, evidence, total)
+        taken = taken.after(explained)
         explained.append(replace(taken, indices=indices[taken.indices]))
         if len(rest) < len(left):
             indices = indices[~evidence.tokens]
@@ -108,14 +136,16 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     if not is_few:
         places = [*_places(left, total, refuted)][: MAX_FINDINGS - len(explained)]
         explained += [
-            replace(place, indices=indices[place.indices]) for place in places
+            replace(place.after(explained), indices=indices[place.indices])
+            for place in places
         ]
         inside = [np.empty(0, dtype=int), *(place.indices for place in places)]
         sound = np.ones(len(left), dtype=bool)
         sound[np.concatenate(inside)] = False
         left = left.keep(sound)
     rest = np.flatnonzero(np.isin(view.flat, left.flat))
-    explained += _confident(left, rest, total, refuted)
+    sure = _confident(left, rest, total, refuted)
+    explained += [part.after(explained) for part in sure]
     if not any(part.share > 0 for part in explained) and view.abs_diff.any():
         explained += _level(view, refuted)
     # The largest share first, notes last.
@@ -171,9 +201,10 @@ def explain_updates(view: View) -> list[Explained]:
 def _undo(
     view: View, kind: Shown, evidence: Evidence, total: float
 ) -> tuple[Explained, View]:
-    chosen = evidence.tokens
+    chosen, undone = evidence.tokens, None
     if evidence.effect is not None:
-        left = view.without(evidence.effect(view))
+        effect = evidence.effect(view)
+        left, undone = view.without(effect), effect[chosen]
         part = float((view.abs_diff - left.abs_diff)[chosen].sum())
     else:
         left = view.keep(~chosen) if evidence.severity == "bug" else view
@@ -184,6 +215,7 @@ def _undo(
         indices=np.flatnonzero(chosen),
         share=min(max(part / total, 0.0), 1.0),
         candidates=tuple(map(Candidate.of, evidence.candidates)),
+        undone=undone,
     )
     return explained, left
 
@@ -314,7 +346,9 @@ def _describe_where(
 
 
 def _measures(view: View, place: Place, tokens: Array) -> tuple[Measure, ...]:
-    outside = float(view.abs_diff[~tokens].mean()) if not tokens.all() else np.nan
+    places = [tokens, *(other.tokens for other in find_places(view))]
+    rest = view.abs_diff[~np.logical_or.reduce(places)]
+    outside = float(rest.mean()) if len(rest) else np.nan
     return (
         Measure("tokens", place.num_tokens, "tokens"),
         Measure(

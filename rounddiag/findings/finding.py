@@ -103,10 +103,11 @@ class Finding:
     source: str = ""
     view: View = field(repr=False)
     indices: Array = field(repr=False)
+    undone: Array | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the tokens of the batch, which its file has."""
-        return {**self.__dict__, "view": None}
+        return {**self.__dict__, "view": None, "undone": None}
 
     @property
     def name(self) -> str:
@@ -192,7 +193,11 @@ class Finding:
         return [*[self.cause] * bool(is_named), *group_families(provable)]
 
     def tokens(self) -> pd.DataFrame:
-        """Return its tokens: `sample, round, token, diff` and the two log-probs."""
+        """Return its tokens: `sample, round, token, diff` and the two log-probs.
+
+        Of a fitted reversal also `undone`, the part of `diff` that it undoes. What
+        comes after it, with numbers "temperature undone", is of `diff - undone`.
+        """
         view, index = _view(self), self.indices
         columns = {
             "sample": view.sample,
@@ -207,6 +212,8 @@ class Finding:
         dtypes = {name: TOKENS[name].dtype for name in columns}
         frame = pd.DataFrame({name: v[index] for name, v in columns.items()})
         frame = frame.astype(dtypes)
+        if self.undone is not None:
+            frame["undone"] = self.undone
         frame.attrs["is_thinned"] = view.is_thinned
         return frame
 
