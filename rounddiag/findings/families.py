@@ -393,8 +393,8 @@ def _count_few(spot: Spot) -> Clue | None:
 def _lean(spot: Spot) -> Clue | None:
     """Measure that small differences have the mean of rounding.
 
-    To second order, the mean of a difference of log-probs that sum to 1 is half of its
-    mean square, below 0.
+    To second order, the mean difference at tokens that the sampler drew is half of the
+    mean square, below 0: none above 0 is that of rounding.
     """
     rows = spot.rows
     chosen = rows.uncertain
@@ -405,7 +405,7 @@ def _lean(spot: Spot) -> Clue | None:
     square = float((d**2).mean())
     # Few samples may agree by chance: the error is that of single tokens at least.
     error = np.maximum(error, float(d.std()) / np.sqrt(len(d)))
-    if not abs(mean) <= 2 * error + square:
+    if not -2 * error - square <= mean <= 2 * error:
         return None
     size = float(np.abs(d).mean())
     text = f"{size:.2g} nat at uncertain tokens, {with_minus(f'{mean:.2g}')} with their"
