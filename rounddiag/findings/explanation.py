@@ -10,7 +10,12 @@ import pandas as pd
 
 from rounddiag.core.versions import Versions
 from rounddiag.findings.causes import FORMULAS, NEXT_STEP, Candidate
-from rounddiag.findings.conditions import VERSIONS, explains, same_partition
+from rounddiag.findings.conditions import (
+    VERSIONS,
+    columns_of_tokens,
+    explains,
+    same_partition,
+)
 from rounddiag.findings.detectors.bias import undo_bias
 from rounddiag.findings.detectors.failed_checks import failed_checks
 from rounddiag.findings.families import list_candidates
@@ -296,7 +301,15 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
                 tokens=tokens,
                 shown="",
                 where=where,
-                measures=_measures(view, place, tokens),
+                measures=(
+                    Measure("tokens", place.num_tokens, "tokens"),
+                    Measure(
+                        "ratio for equally likely tokens",
+                        place.ratio,
+                        low=place.low,
+                        high=place.high,
+                    ),
+                ),
             ),
             indices=np.flatnonzero(tokens),
             share=float(view.abs_diff[tokens].sum()) / total,
@@ -345,22 +358,6 @@ def _describe_where(
     return view.round >= onset.round, where | onset_only
 
 
-def _measures(view: View, place: Place, tokens: Array) -> tuple[Measure, ...]:
-    places = [tokens, *(other.tokens for other in find_places(view))]
-    rest = view.abs_diff[~np.logical_or.reduce(places)]
-    outside = float(rest.mean()) if len(rest) else np.nan
-    return (
-        Measure("tokens", place.num_tokens, "tokens"),
-        Measure(
-            "ratio for equally likely tokens",
-            place.ratio,
-            low=place.low,
-            high=place.high,
-        ),
-        Measure("mean |diff| elsewhere", outside, "nat"),
-    )
-
-
 def _kinds_of(view: View, place: Place) -> TwoKinds | None:
     if not {condition.column for condition in place.conditions} <= LISTS | {GROUPS}:
         return None
@@ -406,20 +403,13 @@ def _versions(view: View, name: str) -> Array:
 
 def _is_described_otherwise(view: View, place: Place, names: Collection[str]) -> bool:
     """Return whether a column other than these has a value of exactly these samples."""
-    inside = np.zeros(view.batch.num_samples, dtype=bool)
-    inside[view.sample[place.tokens]] = True
-    has_tokens = view.num_per_sample > 0
-    columns = view.batch.columns
-    for other in {**columns.samples, **columns.available(["group_id"])}.values():
-        if other.name in names or VERSIONS.search(other.name):
-            continue
-        codes = other.codes()[0]
-        if len(np.unique(codes[has_tokens])) > has_tokens.sum() / 2:
-            continue
-        mine = np.unique(codes[inside & has_tokens])
-        is_one = len(mine) == 1 and mine[0] >= 0
-        if is_one and ((codes == mine[0]) == inside)[has_tokens].all():
-            return True
+    inside = np.isin(view.sample, view.sample[place.tokens])
+    for column in columns_of_tokens(view):
+        is_plain = column.scope == "sample" and "=" in column.relations
+        if is_plain and column.name not in names and not VERSIONS.search(column.name):
+            code = column.codes[place.tokens][0]
+            if code >= 0 and ((column.codes == code) == inside).all():
+                return True
     return False
 
 
