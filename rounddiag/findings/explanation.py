@@ -318,8 +318,9 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
         if (constant := undo_bias(view, tokens)) is not None:
             constant = replace(constant, where=where)
             yield replace(explained, kind="reversal", evidence=constant)
-        elif cause := _older_weights(view, place):
-            versions = replace(evidence, cause=cause, shown=_say_versions(view, place))
+        elif older := _older_weights(view, place):
+            cause, shown = older
+            versions = replace(evidence, cause=cause, shown=shown)
             yield replace(explained, kind="fact", evidence=versions)
         else:
             possible = list_candidates(view, tokens, place, refuted)
@@ -366,32 +367,36 @@ def _kinds_of(view: View, place: Place) -> TwoKinds | None:
     return kinds if is_place else None
 
 
-def _older_weights(view: View, place: Place) -> str:
-    """Return the cause of a place that only the version column describes, else "".
+def _older_weights(view: View, place: Place) -> tuple[str, str] | None:
+    """Return the cause, and how it shows, of a place that only versions describe.
 
     Lower versions differ more. If versions change within samples, weights were mixed.
     """
-    if len(place.conditions) > 1:
-        return ""
-    (only,) = place.conditions
-    name = only.column
-    if not VERSIONS.search(name):
-        return ""
+    name = place.conditions[0].column
+    if len(place.conditions) > 1 or not VERSIONS.search(name):
+        return None
     values = _versions(view, name)
     known = np.isfinite(values)
     inside, outside = values[place.tokens & known], values[~place.tokens & known]
     if not (len(inside) and len(outside) and inside.max() < outside.max()):
-        return ""
+        return None
     versions = Versions.of(view.batch)
     if versions is not None and (versions.lag()[view.order][place.tokens] <= 0).any():
-        return ""  # the sampler was not behind the trainer
+        return None  # the sampler was not behind the trainer
     alike = _columns_alike(view, values)
     if _is_described_otherwise(view, place, (name, *alike)):
-        return ""
+        return None
     spread = np.full(view.batch.num_samples, np.nan)
     spread[view.sample[known]] = values[known]
     is_mixed = bool((values != spread[view.sample])[known].any())
-    return "mixed_weights" if is_mixed else "stale_weights"
+    text = (
+        f"Tokens {place.text} differ {place.times} times as much as equally likely"
+        " ones of newer weights, and no other column has exactly these samples"
+    )
+    if alike:
+        names = join_names([f"`{name}`" for name in alike], len(alike))
+        text += f", except {names}: one value for each version"
+    return "mixed_weights" if is_mixed else "stale_weights", f"{text}."
 
 
 def _versions(view: View, name: str) -> Array:
@@ -423,18 +428,6 @@ def _columns_alike(view: View, versions: Array) -> list[str]:
         and not explains(name)
         and same_partition(codes, column.codes()[0][view.sample])
     ]
-
-
-def _say_versions(view: View, place: Place) -> str:
-    text = (
-        f"Tokens {place.text} differ {place.times} times as much as equally likely"
-        " ones of newer weights, and no other column has exactly these samples"
-    )
-    alike = _columns_alike(view, _versions(view, place.conditions[0].column))
-    if alike:
-        names = join_names([f"`{name}`" for name in alike], len(alike))
-        text += f", except {names}: one value for each version"
-    return f"{text}."
 
 
 def _level(view: View, refuted: Collection[str]) -> list[Explained]:
