@@ -302,7 +302,7 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
                 shown="",
                 where=where,
                 measures=(
-                    Measure("tokens", place.num_tokens, "tokens"),
+                    Measure("tokens", int(tokens.sum()), "tokens"),
                     Measure(
                         "ratio for equally likely tokens",
                         place.ratio,
