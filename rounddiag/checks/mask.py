@@ -148,8 +148,13 @@ def _usual_start(written: Written, tokens: Array) -> Array:
     ids = written.token_id[(written.token == 0) & (written.round == 0)]
     if not len(ids):
         return np.zeros(len(tokens), dtype=bool)
+    return written.token_id[tokens] == _commonest(ids)[0]
+
+
+def _commonest(ids: Array) -> tuple[int, int]:
+    """Return the id that most of some tokens have, and how many do."""
     known, counts = np.unique(ids, return_counts=True)
-    return written.token_id[tokens] == known[counts.argmax()]
+    return known[counts.argmax()], counts.max()
 
 
 def _headers(written: Written) -> Array:
@@ -167,9 +172,8 @@ def _headers(written: Written) -> Array:
         at_first = first[first + width < len(written)]
         if len(part) < _MIN_RUNS:
             break
-        ids, counts = np.unique(written.token_id[part + width], return_counts=True)
-        same = ids[counts.argmax()]
-        is_alike = counts.max() > _NEARLY_ALL * len(part)
+        same, num = _commonest(written.token_id[part + width])
+        is_alike = num > _NEARLY_ALL * len(part)
         num_same = (written.token_id[at_first] == same).sum()
         is_new = num_same < (1 - _NEARLY_ALL) * len(at_first)
         if not (is_alike and is_new):
@@ -191,8 +195,7 @@ def _openings(written: Written) -> Array:
     if len(later) < _MIN_RUNS:
         return flags
     before = written.ids[written.flat[later] - 1]
-    known, counts = np.unique(before, return_counts=True)
-    end = known[counts.argmax()]
+    end, _ = _commonest(before)
     depth = np.zeros(len(later), dtype=np.int64)
     for k in range(_MAX_TEMPLATE):
         at = np.minimum(later + k, len(written) - 1)
@@ -224,12 +227,9 @@ def _beyond_turns(written: Written) -> Array:
     inner, last = stop[goes_on], stop[~goes_on]
     if len(inner) < _MIN_RUNS:
         return flags
-    ids, counts = np.unique(written.token_id[last], return_counts=True)
-    end = ids[counts.argmax()]
-    if (
-        counts.max() < _MIN_SHARE * len(last)
-        or (written.token_id[inner] == end).mean() > _SAME_START
-    ):
+    end, num = _commonest(written.token_id[last])
+    is_inner = (written.token_id[inner] == end).mean() > _SAME_START
+    if num < _MIN_SHARE * len(last) or is_inner:
         return flags
     for back in range(1, _MAX_TEMPLATE + 1):
         part = inner[inner >= back]
@@ -240,8 +240,8 @@ def _beyond_turns(written: Written) -> Array:
             for k in range(back):
                 flags[part[ends] - k] = True
             # Rounds that were cut off have the template without an end of turn.
-            ids, counts = np.unique(written.token_id[part[ends]], return_counts=True)
-            flags[inner[written.token_id[inner] == ids[counts.argmax()]]] = True
+            first, _ = _commonest(written.token_id[part[ends]])
+            flags[inner[written.token_id[inner] == first]] = True
             break
     return flags
 

@@ -279,6 +279,7 @@ def _finding(explained: Explained, view: View) -> Finding:
         source=source if isinstance(source, str) else "",
         view=view,
         indices=explained.indices,
+        undone=explained.undone,
     )
 
 

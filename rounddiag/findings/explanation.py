@@ -10,7 +10,12 @@ import pandas as pd
 
 from rounddiag.core.versions import Versions
 from rounddiag.findings.causes import FORMULAS, NEXT_STEP, Candidate
-from rounddiag.findings.conditions import VERSIONS, explains, same_partition
+from rounddiag.findings.conditions import (
+    VERSIONS,
+    columns_of_tokens,
+    explains,
+    same_partition,
+)
 from rounddiag.findings.detectors.bias import undo_bias
 from rounddiag.findings.detectors.failed_checks import failed_checks
 from rounddiag.findings.families import list_candidates
@@ -63,6 +68,8 @@ class Explained:
     indices: int64 array. Tokens of the view that was explained.
     share: Of the sum of |diff| of that view.
     p: Of a place that was tested.
+    undone: float64 array or None. Of a fitted reversal, the part of `diff` that it
+        undoes at its tokens.
     """
 
     kind: FindingKind
@@ -71,6 +78,31 @@ class Explained:
     share: float
     candidates: tuple[Candidate, ...] = ()
     p: float | None = None
+    undone: Array | None = None
+
+    def after(self, explained: Collection[Explained]) -> Explained:
+        """Say in the names of its numbers which fitted reversal they come after."""
+        causes = [part.evidence.cause for part in explained if part.undone is not None]
+        if not causes:
+            return self
+        text = f"{causes[0].replace('_', ' ')} undone"
+
+        def named(measures: tuple[Measure, ...]) -> tuple[Measure, ...]:
+            return tuple(replace(row, name=f"{row.name}, {text}") for row in measures)
+
+        evidence = self.evidence
+        return replace(
+            self,
+            evidence=replace(
+                evidence,
+                measures=named(evidence.measures),
+                where={**evidence.where, "undone": text},
+            ),
+            candidates=tuple(
+                replace(row, clue=f"{row.clue}, {text}", evidence=named(row.evidence))
+                for row in self.candidates
+            ),
+        )
 
 
 def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained], View]:
@@ -88,6 +120,7 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     def take(kind: Shown, evidence: Evidence) -> None:
         nonlocal left, indices
         taken, rest = _undo(left, kind, evidence, total)
+        taken = taken.after(explained)
         explained.append(replace(taken, indices=indices[taken.indices]))
         if len(rest) < len(left):
             indices = indices[~evidence.tokens]
@@ -108,14 +141,16 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     if not is_few:
         places = [*_places(left, total, refuted)][: MAX_FINDINGS - len(explained)]
         explained += [
-            replace(place, indices=indices[place.indices]) for place in places
+            replace(place.after(explained), indices=indices[place.indices])
+            for place in places
         ]
         inside = [np.empty(0, dtype=int), *(place.indices for place in places)]
         sound = np.ones(len(left), dtype=bool)
         sound[np.concatenate(inside)] = False
         left = left.keep(sound)
     rest = np.flatnonzero(np.isin(view.flat, left.flat))
-    explained += _confident(left, rest, total, refuted)
+    sure = _confident(left, rest, total, refuted)
+    explained += [part.after(explained) for part in sure]
     if not any(part.share > 0 for part in explained) and view.abs_diff.any():
         explained += _level(view, refuted)
     # The largest share first, notes last.
@@ -171,9 +206,10 @@ def explain_updates(view: View) -> list[Explained]:
 def _undo(
     view: View, kind: Shown, evidence: Evidence, total: float
 ) -> tuple[Explained, View]:
-    chosen = evidence.tokens
+    chosen, undone = evidence.tokens, None
     if evidence.effect is not None:
-        left = view.without(evidence.effect(view))
+        effect = evidence.effect(view)
+        left, undone = view.without(effect), effect[chosen]
         part = float((view.abs_diff - left.abs_diff)[chosen].sum())
     else:
         left = view.keep(~chosen) if evidence.severity == "bug" else view
@@ -184,6 +220,7 @@ def _undo(
         indices=np.flatnonzero(chosen),
         share=min(max(part / total, 0.0), 1.0),
         candidates=tuple(map(Candidate.of, evidence.candidates)),
+        undone=undone,
     )
     return explained, left
 
@@ -262,7 +299,15 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
                 tokens=tokens,
                 shown="",
                 where=where,
-                measures=_measures(view, place, tokens),
+                measures=(
+                    Measure("tokens", int(tokens.sum()), "tokens"),
+                    Measure(
+                        "ratio for equally likely tokens",
+                        place.ratio,
+                        low=place.low,
+                        high=place.high,
+                    ),
+                ),
             ),
             indices=np.flatnonzero(tokens),
             share=float(view.abs_diff[tokens].sum()) / total,
@@ -271,8 +316,9 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
         if (constant := undo_bias(view, tokens)) is not None:
             constant = replace(constant, where=where)
             yield replace(explained, kind="reversal", evidence=constant)
-        elif cause := _older_weights(view, place):
-            versions = replace(evidence, cause=cause, shown=_say_versions(view, place))
+        elif older := _older_weights(view, place):
+            cause, shown = older
+            versions = replace(evidence, cause=cause, shown=shown)
             yield replace(explained, kind="fact", evidence=versions)
         else:
             possible = list_candidates(view, tokens, place, refuted)
@@ -311,20 +357,6 @@ def _describe_where(
     return view.round >= onset.round, where | onset_only
 
 
-def _measures(view: View, place: Place, tokens: Array) -> tuple[Measure, ...]:
-    outside = float(view.abs_diff[~tokens].mean()) if not tokens.all() else np.nan
-    return (
-        Measure("tokens", place.num_tokens, "tokens"),
-        Measure(
-            "ratio for equally likely tokens",
-            place.ratio,
-            low=place.low,
-            high=place.high,
-        ),
-        Measure("mean |diff| elsewhere", outside, "nat"),
-    )
-
-
 def _kinds_of(view: View, place: Place) -> TwoKinds | None:
     if not {condition.column for condition in place.conditions} <= LISTS | {GROUPS}:
         return None
@@ -333,32 +365,36 @@ def _kinds_of(view: View, place: Place) -> TwoKinds | None:
     return kinds if is_place else None
 
 
-def _older_weights(view: View, place: Place) -> str:
-    """Return the cause of a place that only the version column describes, else "".
+def _older_weights(view: View, place: Place) -> tuple[str, str] | None:
+    """Return the cause, and how it shows, of a place that only versions describe.
 
     Lower versions differ more. If versions change within samples, weights were mixed.
     """
-    if len(place.conditions) > 1:
-        return ""
-    (only,) = place.conditions
-    name = only.column
-    if not VERSIONS.search(name):
-        return ""
+    name = place.conditions[0].column
+    if len(place.conditions) > 1 or not VERSIONS.search(name):
+        return None
     values = _versions(view, name)
     known = np.isfinite(values)
     inside, outside = values[place.tokens & known], values[~place.tokens & known]
     if not (len(inside) and len(outside) and inside.max() < outside.max()):
-        return ""
+        return None
     versions = Versions.of(view.batch)
     if versions is not None and (versions.lag()[view.order][place.tokens] <= 0).any():
-        return ""  # the sampler was not behind the trainer
+        return None  # the sampler was not behind the trainer
     alike = _columns_alike(view, values)
     if _is_described_otherwise(view, place, (name, *alike)):
-        return ""
+        return None
     spread = np.full(view.batch.num_samples, np.nan)
     spread[view.sample[known]] = values[known]
     is_mixed = bool((values != spread[view.sample])[known].any())
-    return "mixed_weights" if is_mixed else "stale_weights"
+    text = (
+        f"Tokens {place.text} differ {place.times} times as much as equally likely"
+        " ones of newer weights, and no other column has exactly these samples"
+    )
+    if alike:
+        names = join_names([f"`{name}`" for name in alike], len(alike))
+        text += f", except {names}: one value for each version"
+    return "mixed_weights" if is_mixed else "stale_weights", f"{text}."
 
 
 def _versions(view: View, name: str) -> Array:
@@ -370,20 +406,13 @@ def _versions(view: View, name: str) -> Array:
 
 def _is_described_otherwise(view: View, place: Place, names: Collection[str]) -> bool:
     """Return whether a column other than these has a value of exactly these samples."""
-    inside = np.zeros(view.batch.num_samples, dtype=bool)
-    inside[view.sample[place.tokens]] = True
-    has_tokens = view.num_per_sample > 0
-    columns = view.batch.columns
-    for other in {**columns.samples, **columns.available(["group_id"])}.values():
-        if other.name in names or VERSIONS.search(other.name):
-            continue
-        codes = other.codes()[0]
-        if len(np.unique(codes[has_tokens])) > has_tokens.sum() / 2:
-            continue
-        mine = np.unique(codes[inside & has_tokens])
-        is_one = len(mine) == 1 and mine[0] >= 0
-        if is_one and ((codes == mine[0]) == inside)[has_tokens].all():
-            return True
+    inside = np.isin(view.sample, view.sample[place.tokens])
+    for column in columns_of_tokens(view):
+        is_plain = column.scope == "sample" and "=" in column.relations
+        if is_plain and column.name not in names and not VERSIONS.search(column.name):
+            code = column.codes[place.tokens][0]
+            if code >= 0 and ((column.codes == code) == inside).all():
+                return True
     return False
 
 
@@ -397,18 +426,6 @@ def _columns_alike(view: View, versions: Array) -> list[str]:
         and not explains(name)
         and same_partition(codes, column.codes()[0][view.sample])
     ]
-
-
-def _say_versions(view: View, place: Place) -> str:
-    text = (
-        f"Tokens {place.text} differ {place.times} times as much as equally likely"
-        " ones of newer weights, and no other column has exactly these samples"
-    )
-    alike = _columns_alike(view, _versions(view, place.conditions[0].column))
-    if alike:
-        names = join_names([f"`{name}`" for name in alike], len(alike))
-        text += f", except {names}: one value for each version"
-    return f"{text}."
 
 
 def _level(view: View, refuted: Collection[str]) -> list[Explained]:

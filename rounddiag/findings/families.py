@@ -277,6 +277,10 @@ class Spot:
 # Measures.
 
 
+def _clue(text: str, name: str, value: float, unit: str = "") -> Clue:
+    return text, (Measure(name, value, unit),)
+
+
 def _say_contrast(spot: Spot) -> Clue:
     here, *elsewhere = spot.contrast
     rest = f", {elsewhere[0].value:.2g} elsewhere" if elsewhere else ""
@@ -285,8 +289,8 @@ def _say_contrast(spot: Spot) -> Clue:
 
 def _count_samples(spot: Spot) -> Clue | None:
     inside, every = (len(np.unique(v.sample)) for v in (spot.rows, spot.view))
-    measure = Measure("samples", inside, "samples")
-    return f"{inside:,} of {pluralize(every, 'sample')} differ", (measure,)
+    text = f"{inside:,} of {pluralize(every, 'sample')} differ"
+    return _clue(text, "samples", inside, "samples")
 
 
 def _count_images(spot: Spot) -> Clue | None:
@@ -310,22 +314,22 @@ def _count_context(spot: Spot) -> Clue | None:
     if mean <= 0:
         return None
     name = "mean number of observed tokens before it"
-    return f"{mean:,.0f} observed tokens come before it", (Measure(name, mean),)
+    return _clue(f"{mean:,.0f} observed tokens come before it", name, mean)
 
 
 def _count_written(spot: Spot) -> Clue | None:
     mean = float(spot.rows.num_before.mean())
     name = "mean number of generated tokens before it"
     text = f"{mean:,.0f} tokens written before it are read again"
-    return (text, (Measure(name, mean),)) if mean else None
+    return _clue(text, name, mean) if mean else None
 
 
 def _find_context(spot: Spot) -> Clue | None:
     rows, lengths = spot.rows, spot.view.facts.prompt_length
     at = rows.position if lengths is None else rows.position + lengths[rows.sample]
     text = "response" if lengths is None else "context"
-    measure = Measure(f"first position in the {text}", int(at.min()))
-    return f"it begins at position {at.min():,} of the {text}", (measure,)
+    first, name = int(at.min()), f"first position in the {text}"
+    return _clue(f"it begins at position {first:,} of the {text}", name, first)
 
 
 def _start_differs(spot: Spot) -> Clue | None:
@@ -334,8 +338,9 @@ def _start_differs(spot: Spot) -> Clue | None:
     size = view.abs_diff[spot.tokens & (view.round == 0)]
     if not len(size):
         return None
-    measure = Measure("mean |diff| of round 0", float(size.mean()), "nat")
-    return f"round 0 differs by {size.mean():.2g} nat", (measure,)
+    mean = float(size.mean())
+    text = f"round 0 differs by {mean:.2g} nat"
+    return _clue(text, "mean |diff| of round 0", mean, "nat")
 
 
 def _start_after_images(spot: Spot) -> Clue | None:
@@ -351,11 +356,9 @@ def _compare_later(spot: Spot) -> Clue | None:
     size = spot.view.abs_diff[spot.later]
     if not len(size) or spot.names & columns:
         return None
-    here, measure = (
-        spot.contrast[0],
-        Measure("mean |diff| of last rounds", float(size.mean()), "nat"),
-    )
-    return f"{here.value:.2g} nat become {size.mean():.2g} in last rounds", (measure,)
+    here, mean = spot.contrast[0], float(size.mean())
+    text = f"{here.value:.2g} nat become {mean:.2g} in last rounds"
+    return _clue(text, "mean |diff| of last rounds", mean, "nat")
 
 
 def _least_part(spot: Spot) -> Clue | None:
@@ -374,10 +377,10 @@ def _least_part(spot: Spot) -> Clue | None:
     if not _SPARED <= least < np.inf:
         return None
     name = "least ratio of a part to equally likely tokens"
-    names = ", ".join(name for name, _ in parts[:-1]) + f" and {parts[-1][0]}"
-    text = f"no {names.replace(' and ', ' or ')} is spared: the least differs"
+    names = ", ".join(name for name, _ in parts[:-1]) + f" or {parts[-1][0]}"
+    text = f"no {names} is spared: the least differs"
     text += f" {np.exp(least):.2g} times as much as equally likely tokens"
-    return text, (Measure(name, float(np.exp(least))),)
+    return _clue(text, name, float(np.exp(least)))
 
 
 def _count_few(spot: Spot) -> Clue | None:
@@ -393,8 +396,8 @@ def _count_few(spot: Spot) -> Clue | None:
 def _lean(spot: Spot) -> Clue | None:
     """Measure that small differences have the mean of rounding.
 
-    To second order, the mean of a difference of log-probs that sum to 1 is half of its
-    mean square, below 0.
+    To second order, the mean difference at tokens that the sampler drew is half of the
+    mean square, below 0: none above 0 is that of rounding.
     """
     rows = spot.rows
     chosen = rows.uncertain
@@ -405,7 +408,7 @@ def _lean(spot: Spot) -> Clue | None:
     square = float((d**2).mean())
     # Few samples may agree by chance: the error is that of single tokens at least.
     error = np.maximum(error, float(d.std()) / np.sqrt(len(d)))
-    if not abs(mean) <= 2 * error + square:
+    if not -2 * error - square <= mean <= 2 * error:
         return None
     size = float(np.abs(d).mean())
     text = f"{size:.2g} nat at uncertain tokens, {with_minus(f'{mean:.2g}')} with their"
@@ -427,20 +430,20 @@ def _equal_before(spot: Spot) -> Clue | None:
     if not is_enough or view.abs_diff[before].any():
         return None
     num = int(before.sum())
-    measure = Measure("equal tokens before it", num, "tokens")
-    return f"all {num:,} tokens before it are equal", (measure,)
+    text = f"all {num:,} tokens before it are equal"
+    return _clue(text, "equal tokens before it", num, "tokens")
 
 
 def _lean_of_signs(spot: Spot) -> Clue | None:
     mean = float(spot.rows.diff.mean())
-    measure = Measure("mean diff", mean, "nat")
-    return f"the mean diff is {with_minus(f'{mean:.2g}')} nat", (measure,)
+    text = f"the mean diff is {with_minus(f'{mean:.2g}')} nat"
+    return _clue(text, "mean diff", mean, "nat")
 
 
 def _likeliness(spot: Spot) -> Clue | None:
     mean = float(np.maximum(spot.rows.log_prob_a, spot.rows.log_prob_b).mean())
-    measure = Measure("mean of the higher log-prob", mean, "nat")
-    return f"its tokens have {with_minus(f'{mean:.2g}')} nat on average", (measure,)
+    text = f"its tokens have {with_minus(f'{mean:.2g}')} nat on average"
+    return _clue(text, "mean of the higher log-prob", mean, "nat")
 
 
 def _relation(spot: Spot) -> Clue | None:

@@ -103,10 +103,11 @@ class Finding:
     source: str = ""
     view: View = field(repr=False)
     indices: Array = field(repr=False)
+    undone: Array | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the tokens of the batch, which its file has."""
-        return {**self.__dict__, "view": None}
+        return {**self.__dict__, "view": None, "undone": None}
 
     @property
     def name(self) -> str:
@@ -192,7 +193,11 @@ class Finding:
         return [*[self.cause] * bool(is_named), *group_families(provable)]
 
     def tokens(self) -> pd.DataFrame:
-        """Return its tokens: `sample, round, token, diff` and the two log-probs."""
+        """Return its tokens: `sample, round, token, diff` and the two log-probs.
+
+        Of a fitted reversal also `undone`, the part of `diff` that it undoes. What
+        comes after it, with numbers "temperature undone", is of `diff - undone`.
+        """
         view, index = _view(self), self.indices
         columns = {
             "sample": view.sample,
@@ -207,6 +212,8 @@ class Finding:
         dtypes = {name: TOKENS[name].dtype for name in columns}
         frame = pd.DataFrame({name: v[index] for name, v in columns.items()})
         frame = frame.astype(dtypes)
+        if self.undone is not None:
+            frame["undone"] = self.undone
         frame.attrs["is_thinned"] = view.is_thinned
         return frame
 
@@ -276,34 +283,24 @@ def exhibit(finding: Finding) -> Exhibit:
     place = finding.where.get("place")
     columns = {condition.column for condition in place.conditions} if place else set()
     if onset is not None or columns & _BY_ROUND:
-        return Exhibit("round", _by_round(view, inside), onset)
+        return Exhibit("round", _by_unit(view, view.round, inside), onset)
     if columns & _BY_STEP:
         return Exhibit("step", _by_step(view, inside))
     is_part = len(finding.samples) < view.num_samples
     if is_part and not columns & CONTENT:
         inside = np.isin(view.sample, finding.samples)
-        return Exhibit("sample", _by_sample(view, inside))
+        return Exhibit("sample", _by_unit(view, view.sample, inside)[_PLAIN])
     return Exhibit("log_prob", _cloud(view, inside))
 
 
-def _by_round(view: View, inside: Array) -> pd.DataFrame:
-    """Return the mean of each round; the finding has rounds that are mostly its own."""
-    means = _means(view, view.round, np.ones(len(view), dtype=bool))
-    own = np.bincount(view.round, weights=inside)[means["x"]]
+_PLAIN = ["x", "y", "inside", "num_tokens"]  # without intervals: a sample has none
+
+
+def _by_unit(view: View, unit: Array, inside: Array) -> pd.DataFrame:
+    """Return the mean of each unit; the finding has those that are mostly its own."""
+    means = _means(view, unit, np.ones(len(view), dtype=bool))
+    own = np.bincount(unit, weights=inside)[means["x"]]
     return means.assign(inside=own > means["num_tokens"] / 2)
-
-
-def _by_sample(view: View, inside: Array) -> pd.DataFrame:
-    x, code = np.unique(view.sample, return_inverse=True)
-    num = np.bincount(code)
-    return pd.DataFrame(
-        {
-            "x": x,
-            "y": np.bincount(code, weights=view.abs_diff) / num,
-            "inside": np.bincount(code, weights=inside) > num / 2,
-            "num_tokens": num,
-        }
-    )
 
 
 def _by_step(view: View, inside: Array) -> pd.DataFrame:

@@ -42,8 +42,9 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
     A finding at 341 tokens reads "341 tokens differ by more than a factor of 2: all of
     them coordinates, on rank 3, from round 5 on, in 8 of 128 samples".
     """
+    undone = f", with {where['undone']}" if "undone" in where else ""
     if "fact" in where:
-        return str(where["fact"])
+        return f"{where['fact']}{undone}"
     total = view.num_samples
     place: Place | None = where.get("place")
     equal = _describe_elsewhere(where, place, indices, view)
@@ -72,7 +73,7 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
         head = f"{tokens} differ by {size.mean():.2g} nat on average"
         return f"{head}: {place.text}{scope}{equal}"
     head = f"{tokens} differ {place.times} times as much as equally likely ones"
-    return f"{head}: {place.text}{scope}"
+    return f"{head}{undone}: {place.text}{scope}"
 
 
 def _describe_elsewhere(

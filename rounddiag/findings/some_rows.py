@@ -1,13 +1,16 @@
 """A setting of the sampler in some rows only: those without an image, or of a client.
 
 The relation of a setting is summed by sample, so that each set of samples that a column
-names costs a sum. The best set is then judged as a batch of its own.
+names costs a sum. The best set must follow it better than the best of sets of permuted
+samples, which pays for the search. It is then judged as a batch of its own; the first
+place may not lie elsewhere: what differs there as well is no setting of these rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -18,6 +21,8 @@ from rounddiag.findings.conditions import columns_of_tokens
 from rounddiag.findings.detectors.temperature import MIN_EXPLAINED, gaps_of_log_odds
 from rounddiag.findings.detectors.truncation import LARGEST, MIN_MISSING
 from rounddiag.findings.level import MIN_SAMPLES
+from rounddiag.findings.permutation import Null
+from rounddiag.findings.place import find_places
 from rounddiag.findings.registry import DETECTORS
 
 if TYPE_CHECKING:
@@ -36,12 +41,24 @@ def settings_of_sets(view: View) -> Iterator[Evidence]:
         return
     sets = [*_natural_sets(view)]
     masks = np.array([samples for _, samples in sets])
-    for name, (sums, follow) in (_relations(view) if sets else {}).items():
+    for name, relation in (_relations(view) if sets else {}).items():
+        sums, follow = relation
         gains = follow([masks @ values for values in sums])
         text, samples = sets[int(np.argmax(gains))]
-        if gains.max() > 0:
+        rng = np.random.default_rng(0)
+        chance = Null(partial(_draw_best, masks, relation, rng), masks.size)
+        if gains.max() > 0 and chance.p_value(float(gains.max())) <= LEVEL:
             yield from _undone(view, name, samples, text)
     yield from _undone(view, "truncated_sampling", _one_sided(view), "")
+
+
+def _draw_best(
+    masks: Array, relation: _Relation, rng: np.random.Generator, num: int
+) -> Array:
+    sums, follow = relation
+    orders = (rng.permutation(masks.shape[1]) for _ in range(num))
+    drawn = ([masks @ values[order] for values in sums] for order in orders)
+    return np.array([follow(parts).max() for parts in drawn])
 
 
 def _relations(view: View) -> dict[str, _Relation]:
@@ -110,6 +127,10 @@ def _undone(view: View, name: str, samples: Array, text: str) -> Iterator[Eviden
     num = len(np.unique(view.sample[chosen]))
     if num < MIN_SAMPLES or chosen.all() or name not in DETECTORS:
         return
+    for place in find_places(view)[:1]:
+        size = view.abs_diff * place.tokens
+        if 2 * size[chosen].sum() <= size.sum():
+            return
     for evidence in DETECTORS[name].evidence(view.keep(chosen)):
         tokens = np.zeros(len(view), dtype=bool)
         tokens[chosen] = evidence.tokens

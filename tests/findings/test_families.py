@@ -144,6 +144,16 @@ def test_a_mismatch_of_all_tokens_is_of_weights_and_what_facts_name() -> None:
     assert "image_window" not in map(str, finding.candidates)
 
 
+@pytest.mark.parametrize(("lean", "is_listed"), [(-0.5, True), (0, True), (1, False)])
+def test_rounding_has_no_mean_above_0(lean: float, is_listed: bool) -> None:
+    """The mean of a log ratio under the distribution that was drawn is below 0."""
+    parts = arrays(noise=0.15)
+    square = (0.15 * np.minimum(-parts["rollout"], 1)) ** 2
+    parts["old"] = np.minimum(parts["old"] + lean * square, 0)
+    finding = rd.diagnose(made(parts), kind="dense")[0]
+    assert ("numerics" in finding.families) == is_listed
+
+
 @pytest.mark.parametrize("value", ["fp8_e4m3", "auto"])
 def test_a_cache_of_few_bits_is_named_where_all_before_is_equal(value: str) -> None:
     # One round of 100 to 140 tokens: equal up to token 60, two in three differ then.
