@@ -123,7 +123,7 @@ def _hint_of_kind(batch: Batch, name: str, values: Tensor) -> str:
     # Whether log-probs are among them, those below 0 say.
     below = known.where(known <= _ROUNDING, torch.nan)
     kinds = {"log-probs": below, "minus log-probs": -known}
-    if 0 <= known.min() and known.max() <= 1:
+    if known.min() >= 0 and known.max() <= 1:
         kinds["probabilities"] = known.log().where(known > 0, torch.nan)
     none_below = f"no {name} log-prob is below 0: "
     for other, scores in _pair_log_probs(batch).items():

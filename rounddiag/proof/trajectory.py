@@ -31,9 +31,10 @@ class Picture:
     Attributes
     ----------
     sample, index: The sample of the batch that has it, and its number there.
-    look: `seen`, as it is; `grey`, `white` or `black`, of the same size; `pad`, no
-        pixels, so that the embeddings of the image tokens stand in; `zeros`, features
-        of zeros.
+    look: `seen`, as it is, transparent pixels on white; `stored_colour`, these in the
+        colour that the file has behind them; `grey`, `white` or `black`, of the same
+        size; `pad`, no pixels, so that the embeddings of the image tokens stand in;
+        `zeros`, features of zeros.
     scale: How many times as many pixels as the model saw.
     max_pixels: The most pixels, where they are not those of the processor; else 0.
     """

@@ -15,16 +15,20 @@ from rounddiag.errors import BatchError
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 from rounddiag.vision import Screenshot
 from rounddiag.vision.image_tokens import TokenRuns
+from rounddiag.vision.screenshots import opaque
 
 COLOURS = {"grey": 127, "white": 255, "black": 0}
 _LEAST = 4  # image tokens of one picture
 
 
 def draw(shot: Screenshot, look: str) -> Image:
-    """Return a picture at the size at which the model saw it, or a changed one."""
+    """Return a picture at the size at which the model saw it, or a changed one.
+
+    Every engine is shown this one, so that none decides about transparent pixels.
+    """
     from PIL import Image as Pillow
 
-    image: Image = shot.image().convert("RGB")
+    image = opaque(shot.image(), on_white=look != "stored_colour")
     if shot.seen_size is not None and image.size != shot.seen_size:
         image = image.resize(shot.seen_size)
     if look in COLOURS:
@@ -35,25 +39,19 @@ def draw(shot: Screenshot, look: str) -> Image:
 def encode(picture: Picture, samples: Samples) -> str:
     """Return a picture as a `data:` address of PNG."""
     shot = samples[picture.sample].shots[picture.index]
-    is_seen = shot.seen_size in {None, shot.size}
-    if picture.look == "seen" and is_seen:
+    return data_address(shot, picture.look)
+
+
+def data_address(shot: Screenshot, look: str = "seen") -> str:
+    """Return a screenshot as a `data:` address of PNG: stored bytes if they are it."""
+    is_seen = look == "seen" and shot.seen_size in {None, shot.size}
+    if is_seen and shot.image().mode == "RGB":
         data = shot.png()
     else:
         buffer = io.BytesIO()
-        draw(shot, picture.look).save(buffer, format="PNG")
+        draw(shot, look).save(buffer, format="PNG")
         data = buffer.getvalue()
-    return data_address(data)
-
-
-def data_address(png: bytes) -> str:
-    """Return a picture in PNG as a `data:` address.
-
-    Examples
-    --------
-    >>> data_address(b"png")
-    'data:image/png;base64,cG5n'
-    """
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
 def refuse_written(trajectory: Trajectory, token: int) -> None:
