@@ -22,6 +22,8 @@ from rounddiag.vision import Screenshot
 
 Places: TypeAlias = Callable[["Tensor", "Tensor"], "Tensor"]
 """From the positions of a request's ids and those of the sample to other positions."""
+PACKED = "packed"
+"""The setting of a pass without a mask: restarting positions separate its rows."""
 
 
 @dataclass(frozen=True)
