@@ -13,6 +13,7 @@ from rounddiag.findings.causes import FORMULAS, NEXT_STEP, Candidate
 from rounddiag.findings.conditions import VERSIONS, explains, same_partition
 from rounddiag.findings.detectors.bias import undo_bias
 from rounddiag.findings.detectors.failed_checks import failed_checks
+from rounddiag.findings.detectors.grammar import say_forced
 from rounddiag.findings.families import list_candidates
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.level import MIN_SAMPLES, Level
@@ -152,9 +153,12 @@ def _confident(
             "fact": f"{num} that one engine finds likely, and the other less likely by"
             f" more than {_FAR:g} nats"
         },
-        shown=f"Rounding in {view.usual.meaning} makes no such token."
-        if is_bug
-        else "Rounding in a dense model makes none; a router of experts can.",
+        shown=(
+            f"Rounding in {view.usual.meaning} makes no such token."
+            if is_bug
+            else "Rounding in a dense model makes none; a router of experts can."
+        )
+        + say_forced(view.keep(tokens)),
         next_step=NEXT_STEP,
     )
     level = _undo(view, "fact", evidence, total)[0]
