@@ -77,9 +77,10 @@ def without_last_run(trajectory: Trajectory, token: int) -> Trajectory:
 
 def _token_of_runs(ids: Array, number: int) -> int | None:
     runs = TokenRuns.of_ids(ids)
-    tokens, counts = np.unique(runs.token[runs.length >= _LEAST], return_counts=True)
-    repeated = tokens[counts == number]
-    return int(repeated[0]) if len(repeated) == 1 else None
+    tokens = np.unique(runs.token[runs.length >= _LEAST])
+    own = [TokenRuns.of_ids(ids, token).of_pictures(ids, number) for token in tokens]
+    fit = [each for each in own if (each.length >= _LEAST).sum() == number]
+    return int(fit[0].token[0]) if len(fit) == 1 else None
 
 
 def with_spans(trajectory: Trajectory) -> Trajectory:
@@ -99,7 +100,7 @@ def with_spans(trajectory: Trajectory) -> Trajectory:
     refuse_written(trajectory, token)
     trajectory = without_last_run(trajectory, token)
     ids = trajectory.ids.numpy()
-    runs = TokenRuns.of_ids(ids, token)
+    runs = TokenRuns.of_ids(ids, token).of_pictures(ids, len(trajectory.shots))
     if len(runs.start) > len(trajectory.shots):
         raise BatchError.build(
             expected=f"{len(runs.start)} pictures of sample {trajectory.sample}, one"
@@ -126,17 +127,16 @@ def collapse(request: Request, samples: Samples) -> list[int]:
         return request.ids.tolist()
     first = samples[request.pictures[0].sample]
     token = int(first.ids[first.spans[request.pictures[0].index][0]])
-    sizes = [
-        stop - start
+    pictures = [
+        samples[each.sample].ids[slice(*samples[each.sample].spans[each.index])]
         for each in request.pictures
-        for start, stop in [samples[each.sample].spans[each.index]]
     ]
     ids: list[int] = request.ids.tolist()
     collapsed: list[int] = []
     at = 0
-    for size in sizes:
-        begin = at + ids[at:].index(token)
-        if ids[begin : begin + size] != [token] * size:
+    for picture in pictures:
+        begin, size = at + ids[at:].index(token), len(picture)
+        if ids[begin : begin + size] != picture.tolist():
             raise BatchError.build(
                 expected=f"{size} image tokens for a picture of sample"
                 f" {request.sample}",
