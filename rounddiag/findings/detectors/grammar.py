@@ -28,18 +28,19 @@ NEARLY_ALL = 0.96
 def measure_forced(view: View) -> tuple[Measure, ...]:
     """Return how one-sided the diffs are, and how many tokens were forced.
 
-    Empty unless nearly all of |diff| is below 0, and as many tokens as truncation may
-    leave alone have a log-prob of exactly 0 that the other engine finds less than half
-    likely: no top-p of one half or more leaves such a token alone.
+    Empty unless as many tokens as truncation may leave alone have a log-prob of exactly
+    0 that the other engine finds less than half likely (no top-p of one half or more
+    leaves such a token alone), and nearly all of |diff| of the others is below 0, which
+    zeros in place of log-probs do not change.
     """
-    size = float(view.abs_diff.sum())
-    below = -float(np.minimum(view.diff, 0).sum()) / size if size else 0.0
+    others = view.log_prob_b != 0
+    size = float(view.abs_diff[others].sum())
+    below = -float(np.minimum(view.diff, 0)[others].sum()) / size if size else 0.0
     unsure = view.log_prob_a < -FACTOR_2
     forced = unsure & (view.log_prob_b == 0)
     if below < NEARLY_ALL or forced.sum() < max(MIN_ALONE * view.uncertain.sum(), 1):
         return ()
     return (
-        Measure(f"part of |diff| where {view.a} is lower", below),
         Measure(
             f"part of tokens less than half likely in {view.a} that are exactly 0 in"
             f" {view.b}",
