@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.batch import Batch
+from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.gate import Gate
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE, Opinion
@@ -281,6 +282,8 @@ def _list_skipped(scorer: Scorer) -> dict[str, str]:
     skipped = {}
     if not any(name.startswith(WEIGHTS) for name in scorer.weights):
         skipped["older weights"] = "no checkpoints given"
+    if isinstance(scorer.engine, ServerEngine) and scorer.engine.dialect.cache_note:
+        skipped["stale cache of the server"] = scorer.engine.dialect.cache_note
     if scorer.unscored:
         sample, why = next(iter(scorer.unscored.items()))
         more = len(scorer.unscored) - 1

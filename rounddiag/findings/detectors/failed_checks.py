@@ -103,8 +103,8 @@ def _superseded(view: View, cause: str) -> Evidence | None:
 
 
 def _show(failed: Check) -> str:
-    """Return a failed check as a sentence; one that asks has its mark already."""
-    end = "" if failed.detail.endswith("?") else "."
+    """Return a failed check as a sentence; one that asks or quotes has its mark."""
+    end = "" if failed.detail.endswith(("?", ".")) else "."
     return f'A check fails, "{failed.name}": {failed.detail}{end}'
 
 

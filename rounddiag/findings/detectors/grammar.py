@@ -49,6 +49,7 @@ def measure_forced(view: View) -> tuple[Measure, ...]:
         Measure(
             f"mean {view.a} of these", float(view.log_prob_a[forced].mean()), "nat"
         ),
+        Measure(f"part of |diff| of the others where {view.a} is lower", below),
     )
 
 

@@ -115,6 +115,11 @@ class Vllm:
         """The program and its version."""
         return f"vLLM {self.version}"
 
+    @property
+    def cache_note(self) -> str:
+        """What scoring does with the prefix cache, as in 0.32."""
+        return "`prompt_logprobs` fill the prefix cache and never read it"
+
     def refreshed(self, host: Host) -> Vllm:
         """Ask for its models again; one that was not there before is meant from now on.
 
@@ -265,6 +270,11 @@ class Sglang:
     def title(self) -> str:
         """The program and its version."""
         return f"SGLang {self.version}".rstrip()
+
+    @property
+    def cache_note(self) -> str:
+        """Nothing: it is flushed before each request."""
+        return ""
 
     def refreshed(self, host: Host) -> Sglang:
         """Return the same: it has one model."""
