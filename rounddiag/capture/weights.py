@@ -122,9 +122,7 @@ def _digest(name: str, tensor: Tensor) -> dict[str, Any]:
     }
 
 
-def describe_adapter(
-    adapter: Mapping[str, Any], names: Iterable[str]
-) -> dict[str, Any]:
+def describe_adapter(adapter: object, names: Iterable[str]) -> dict[str, Any]:
     """Return its name, id and path, and whether it has parts of the vision tower.
 
     By these vLLM 0.32 knows an adapter: the prefix cache by name and path, the cache of

@@ -237,6 +237,7 @@ class Spot:
                 "diff at ids seen before minus diff at fresh ids", gap, "nat"
             ),
         }
+        known: dict[str, tuple[Measure, ...]]
         known = {name: (each,) for name, each in measures.items() if each.value}
         forced = measure_forced(rows)
         return {**known, "structured_output": forced} if forced else known

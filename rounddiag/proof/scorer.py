@@ -440,9 +440,8 @@ class Scorer:
         if self.engines[:2] != STANDARD:
             return []
         old, rollout = self.batch.both_log_probs()
-        inside = self.batch.response_mask != 0
+        inside = (self.batch.response_mask != 0).cpu().numpy()
         row = np.repeat(np.arange(len(self.samples)), self.batch.offsets.diff().cpu())
-        inside = inside.cpu().numpy()
         equal = np.bincount(row[inside], (old == rollout).cpu().numpy()[inside])
         number = np.bincount(row[inside], minlength=len(equal))
         differ = equal < number

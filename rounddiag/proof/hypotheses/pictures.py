@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -109,7 +110,8 @@ def _ignore_transparency(trajectory: Trajectory, samples: Samples) -> Request | 
     """Show what is stored behind transparent pixels, if any picture has some."""
     images = [shot.image() for shot in trajectory.shots]
     if not any(
-        image.mode == "RGBA" and image.getextrema()[-1][0] < OPAQUE for image in images
+        image.mode == "RGBA" and np.asarray(image)[..., -1].min() < OPAQUE
+        for image in images
     ):
         return None
     return _show(look="stored_colour")(trajectory, samples)
