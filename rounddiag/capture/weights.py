@@ -135,9 +135,9 @@ def describe_adapter(adapter: object, names: Iterable[str]) -> dict[str, Any]:
             found=f"{adapter!r:.80}",
             advice="Pass what the request to load it said.",
         )
-    known = {key: adapter.get(key) for key in ("name", "id", "path")}
-    known["path"] = str(known["path"])
-    return {**known, "has_vision": any(map(_SEES.search, names))}
+    known = {"name": adapter["name"], "id": adapter.get("id")}
+    has_vision = any(map(_SEES.search, names))
+    return {**known, "path": str(adapter["path"]), "has_vision": has_vision}
 
 
 class WeightLog:

@@ -43,15 +43,10 @@ _OFF = frozenset({"", "none", "null", "false", "text", "{'type': 'text'}", "{}",
 def recorded_grammar(batch: Batch) -> str:
     """Return the name under which the batch records a grammar; empty if it does not."""
     for record in (batch.meta.get("sampling"), batch.meta.get("facts")):
-        for name, value in _items(record):
-            if _NAMES.fullmatch(name) and str(value).lower() not in _OFF:
-                return name
+        for name, value in record.items() if isinstance(record, Mapping) else ():
+            if _NAMES.fullmatch(str(name)) and str(value).lower() not in _OFF:
+                return str(name)
     return ""
-
-
-def _items(record: object) -> Iterator[tuple[str, object]]:
-    if isinstance(record, Mapping):
-        yield from ((str(name).lower(), value) for name, value in record.items())
 
 
 def _find_fills(batch: Batch) -> Fault | None:

@@ -62,12 +62,6 @@ class TokenRuns(NamedTuple):
         one for the whole, Pixtral one for a row of patches. One token is before the
         first run of each picture, before its last, or after its last, and nowhere else.
         The runs stay as they are where none is for exactly `number` pictures.
-
-        Examples
-        --------
-        >>> ids = np.array([9, 9, 1, 9, 9, 2, 9, 9, 1, 9, 9, 2])
-        >>> TokenRuns.of_ids(ids, 9).of_pictures(ids, 2).length.tolist()
-        [5, 5]
         """
         if not 0 < number < len(self.start):
             return self
@@ -79,9 +73,9 @@ class TokenRuns(NamedTuple):
             lasts = np.r_[firsts[1:], len(starts)] - 1
             gaps = (self.start[1:] - stop[:-1])[~starts[1:]]
             if len(firsts) == number and starts[0] and (gaps <= _LONGEST_GAP).all():
-                length = stop[lasts] - self.start[firsts]
-                return self.at(firsts)._replace(
-                    length=length, is_last=self.is_last[lasts]
+                start, is_last = self.start[firsts], self.is_last[lasts]
+                return TokenRuns(
+                    self.token[firsts], start, stop[lasts] - start, is_last
                 )
         return self
 

@@ -208,8 +208,8 @@ def _digest(*parts: bytes | memoryview) -> bytes:
 def opaque(picture: Image, *, on_white: bool = True) -> Image:
     """Return a picture in red, green and blue, its transparent pixels on white.
 
-    As vLLM 0.32 reads pictures of mode RGBA, and `qwen_vl_utils`; else of the stored
-    colour, as processors of transformers 5.24 do and both read other modes.
+    As vLLM 0.32 reads pictures of mode RGBA; else of the stored colour, as processors
+    of transformers 5.24 do and both read other modes.
 
     Examples
     --------

@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.detectors.grammar import (
-    MIN_ALONE,
-    NEARLY_ALL,
-    say_forced,
-)
+from rounddiag.findings.detectors.grammar import MIN_ALONE, NEARLY_ALL, say_forced
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.measure import Measure

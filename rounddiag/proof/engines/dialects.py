@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -84,6 +84,8 @@ class Vllm:
     version: str
     can_decode: bool = False
     known: frozenset[str] = frozenset()
+    # As in 0.32; SGLang's cache is flushed before each request.
+    cache_note: ClassVar = "`prompt_logprobs` fill the prefix cache and never read it"
 
     @classmethod
     def open(cls, host: Host) -> Vllm | None:
@@ -114,11 +116,6 @@ class Vllm:
     def title(self) -> str:
         """The program and its version."""
         return f"vLLM {self.version}"
-
-    @property
-    def cache_note(self) -> str:
-        """What scoring does with the prefix cache, as in 0.32."""
-        return "`prompt_logprobs` fill the prefix cache and never read it"
 
     def refreshed(self, host: Host) -> Vllm:
         """Ask for its models again; one that was not there before is meant from now on.
@@ -256,6 +253,7 @@ class Sglang:
     version: str
     model: str = "default"
     can_decode: bool = False
+    cache_note: ClassVar = ""
 
     @classmethod
     def open(cls, host: Host) -> Sglang:
@@ -270,11 +268,6 @@ class Sglang:
     def title(self) -> str:
         """The program and its version."""
         return f"SGLang {self.version}".rstrip()
-
-    @property
-    def cache_note(self) -> str:
-        """Nothing: it is flushed before each request."""
-        return ""
 
     def refreshed(self, host: Host) -> Sglang:
         """Return the same: it has one model."""
