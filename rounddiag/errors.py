@@ -59,6 +59,8 @@ class RounddiagError(ValueError):
         """Build an error in the project's sentence shape: expected, found, advice."""
         where = [str(file)] if file is not None else []
         where += [f"`{key}`"] if key is not None else []
+        if not found.endswith(".."):  # it may quote a sentence of another error
+            found = found.removesuffix(".")
         sentence = f"expected {expected}; found {found}. {advice}"
         return cls(": ".join([*where, sentence]), *code)
 

@@ -169,9 +169,15 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def installed_versions() -> dict[str, str]:
-    """Return the versions of engines that are installed beside the trainer."""
+    """Return the versions of what is installed beside the trainer.
+
+    Engines, and what resizes pictures: processors differ by it.
+    """
     versions = {}
-    for name in ("torch", "transformers", "vllm", "sglang", "verl", "megatron-core"):
+    for name in (
+        *("torch", "transformers", "vllm", "sglang", "verl", "megatron-core"),
+        *("pillow", "torchvision"),
+    ):
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions

@@ -35,6 +35,7 @@ from rounddiag.capture.weights import (
     NamedTensors,
     WeightLog,
     add_digest,
+    describe_adapter,
     digest_weights,
 )
 from rounddiag.capture.writer import CLOSE_TIMEOUT, ProcessLock, Writer, logger
@@ -355,6 +356,7 @@ class Recorder:
         version: int | None = None,
         *,
         worker: int | str = 0,
+        adapter: Mapping[str, Any] | None = None,
     ) -> NamedTensors:
         """Note which weights a worker of the sampler received.
 
@@ -366,13 +368,17 @@ class Recorder:
             The version that the worker was to load, where it knows.
         worker : int or str
             Which of the sampler's processes received them.
+        adapter : mapping, optional
+            Of a LoRA that the sampler loads itself: its `name`, `id` and `path` there.
+            They are kept with a digest of its tensors, and whether it has parts of the
+            vision tower.
 
         Returns
         -------
         mapping, or iterable of pairs
             As `weights_sent`.
         """
-        return self._note_weights("received", named_tensors, version, worker)
+        return self._note_weights("received", named_tensors, version, worker, adapter)
 
     def _note_weights(
         self,
@@ -380,12 +386,17 @@ class Recorder:
         tensors: NamedTensors,
         version: int | None,
         worker: int | str | None,
+        adapter: Mapping[str, Any] | None = None,
     ) -> NamedTensors:
         self._outcome.is_sent = True  # another process may record the steps
         if isinstance(tensors, Iterator):
-            return self._note_each(kind, tensors, version, worker)
+            return self._note_each(kind, tensors, version, worker, adapter)
         with self._writer.guard("the weights of step", version), self._lock:
-            self._weights.add(kind, digest_weights(tensors), version, worker)
+            names = (
+                [*tensors] if isinstance(tensors, Mapping) else [n for n, _ in tensors]
+            )
+            known = adapter and describe_adapter(adapter, names)
+            self._weights.add(kind, digest_weights(tensors), version, worker, known)
         return tensors
 
     def _note_each(
@@ -394,14 +405,18 @@ class Recorder:
         tensors: Iterator[Any],
         version: int | None,
         worker: int | str | None,
+        adapter: Mapping[str, Any] | None,
     ) -> Iterator[Any]:
         digests: dict[str, Any] = {}
+        names = []
         for name, tensor in tensors:
+            names.append(name)
             with self._writer.guard("the weights of step", version):
                 add_digest(digests, name, tensor)
             yield name, tensor
         with self._writer.guard("the weights of step", version), self._lock:
-            self._weights.add(kind, digests, version, worker)
+            known = adapter and describe_adapter(adapter, names)
+            self._weights.add(kind, digests, version, worker, known)
 
     def close(self) -> None:
         """Wait until all files are written and judged, 30 s at most.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -37,7 +38,15 @@ _NUM_VERSIONS = 8  # that a step file has
 _FILES = ".weights_"
 _HOST = platform.node().replace(".", "-")
 _DAY = 86_400.0  # seconds
-_EVENT = {"version": int | None, "tensors": dict, "time": float, "worker?": int | str}
+_EVENT = {
+    "version": int | None,
+    "tensors": dict,
+    "time": float,
+    "worker?": int | str,
+    "adapter?": dict,
+}
+# What Qwen, Gemma, LLaVA and their like call the parts that see.
+_SEES = re.compile(r"(^|\.)(visual|vision_\w+|multi_modal_projector|mm_projector)\.")
 
 
 def digest_weights(named_tensors: NamedTensors) -> dict[str, dict[str, Any]]:
@@ -113,6 +122,24 @@ def _digest(name: str, tensor: Tensor) -> dict[str, Any]:
     }
 
 
+def describe_adapter(adapter: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return its name, id and path, and whether it has parts of the vision tower.
+
+    By these vLLM 0.32 knows an adapter: the prefix cache by name and path, the cache of
+    encoded pictures by name, the weights by the id.
+    """
+    if not isinstance(adapter, Mapping) or not {"name", "path"} <= adapter.keys():
+        raise BatchError.build(
+            key="adapter",
+            expected="its `name`, `id` and `path`, as the sampler was given them",
+            found=f"{adapter!r:.80}",
+            advice="Pass what the request to load it said.",
+        )
+    known = {"name": adapter["name"], "id": adapter.get("id")}
+    has_vision = any(map(_SEES.search, names))
+    return {**known, "path": str(adapter["path"]), "has_vision": has_vision}
+
+
 class WeightLog:
     """The events of this process, and those that others wrote to the same folder.
 
@@ -124,7 +151,12 @@ class WeightLog:
         self._own: dict[str, list[dict[str, Any]]] = {}
 
     def add(
-        self, kind: str, digests: Mapping[str, Any], version: object, worker: object
+        self,
+        kind: str,
+        digests: Mapping[str, Any],
+        version: object,
+        worker: object,
+        adapter: Mapping[str, Any] | None = None,
     ) -> None:
         """Add what was sent, or received by a worker; buckets of a version are one."""
         name = f"{_FILES}{kind}{'' if worker is None else f'_{worker}'}.json"
@@ -138,6 +170,10 @@ class WeightLog:
             return  # of a bucket none of whose tensors is among the few
         event = {"version": version, "tensors": tensors, "time": time.time()}
         event |= {} if worker is None else {"worker": worker}
+        if adapter:
+            text = json.dumps(tensors, sort_keys=True).encode()
+            digest = blake2b(text, digest_size=8).hexdigest()
+            event["adapter"] = {**adapter, "digest": digest}
         # Steps that wait to be written have the older list, and its events.
         events = [*(events[:-1] if is_bucket else events), event][-_NUM_VERSIONS:]
         self._own[name] = events

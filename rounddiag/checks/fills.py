@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from scipy import special
@@ -31,6 +32,23 @@ from rounddiag.wording import percent, pluralize, with_minus
 _LEVEL = LEVEL / 8
 
 
+# What vLLM and SGLang call it in requests; `guided_` before vLLM 0.12.
+_NAMES = re.compile(
+    r"structured_outputs?|guided_\w+|grammar|ebnf|json_schema|response_format"
+    r"|(structured_outputs?\.)?(choice|regex|json|json_object)"
+)
+_OFF = frozenset({"", "none", "null", "false", "text", "{'type': 'text'}", "{}", "[]"})
+
+
+def recorded_grammar(batch: Batch) -> str:
+    """Return the name under which the batch records a grammar; empty if it does not."""
+    for record in (batch.meta.get("sampling"), batch.meta.get("facts")):
+        for name, value in record.items() if isinstance(record, Mapping) else ():
+            if _NAMES.fullmatch(str(name)) and str(value).lower() not in _OFF:
+                return str(name)
+    return ""
+
+
 def _find_fills(batch: Batch) -> Fault | None:
     require_tokens(batch)
     if batch.lacks("old", "rollout"):
@@ -41,7 +59,7 @@ def _find_fills(batch: Batch) -> Fault | None:
     if len(is_far) == 0:
         return None
     written, pair = Written.from_batch(batch), pair_of(batch)
-    unwritten = find_unwritten(written)
+    unwritten, is_forced = find_unwritten(written), bool(recorded_grammar(batch))
     sides = (
         (pair.b, written.rollout, written.old),
         (pair.a, written.old, written.rollout),
@@ -50,6 +68,8 @@ def _find_fills(batch: Batch) -> Fault | None:
         _describe(batch, written, tokens, name, values, others)
         for name, values, others in sides
         for tokens in _fills_of(written, values, others, unwritten)
+        # A token that a grammar forces has a log-prob of exactly 0.
+        if not (is_forced and values[tokens].max() == 0)
     )
 
 

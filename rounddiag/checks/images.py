@@ -71,10 +71,17 @@ def _pictures_in_ids(batch: Batch) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def image_blocks(batch: Batch) -> list[list[Block]]:
-    """Return each sample's image blocks: start in prompt and response, and length."""
-    token = image_token(batch)
-    runs = (TokenRuns.of_ids(sequence(batch, i), token) for i in range(len(batch)))
-    return [[*zip(r.start.tolist(), r.length.tolist(), strict=True)] for r in runs]
+    """Return each sample's image blocks: start in prompt and response, and length.
+
+    Several runs of one picture are one block.
+    """
+    token, blocks = image_token(batch), []
+    for sample in range(len(batch)):
+        ids = sequence(batch, sample)
+        number = 0 if batch.images is None else len(batch.images[sample])
+        runs = TokenRuns.of_ids(ids, token).of_pictures(ids, number)
+        blocks.append([*zip(runs.start.tolist(), runs.length.tolist(), strict=True)])
+    return blocks
 
 
 def screenshots(batch: Batch) -> tuple[tuple[Screenshot, ...], ...]:

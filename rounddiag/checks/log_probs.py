@@ -98,20 +98,53 @@ def _above_zero(batch: Batch) -> Fault | None:
     for name, values in _log_probs(batch).items():
         indices = generated_where(batch, lambda own: own > _ROUNDING, values)
         fault = fault_at(batch, indices, f"whose {name} log-prob is above 0")
-        if fault and (likely := _likely_kind(batch, values)):
-            hint = f"no {name} log-prob is below 0: {likely}?"
+        if fault and (hint := _hint_of_kind(batch, name, values)):
             fault = replace(fault, detail=f"{fault.detail}; {hint}")
         faults.append(fault)
     return merge_faults(faults)
 
 
-def _likely_kind(batch: Batch, values: Tensor) -> str:
-    """Return what values without a negative one probably are; empty for log-probs."""
-    written = values[batch.response_mask != 0]
-    finite = written[written.isfinite()]
-    if len(finite) == 0 or (finite < 0).any():
+_LOGITS = (
+    "logits (vLLM saves them in this column under `logprobs_mode` `raw_logits` or"
+    " `processed_logits`)"
+)
+
+
+def _hint_of_kind(batch: Batch, name: str, values: Tensor) -> str:
+    """Return what values above 0 probably are; empty for a few bad log-probs.
+
+    What they are in the other engine's terms lies nearer to its log-probs, in mean
+    absolute difference, than the median of these does: what knows nothing of a token.
+    """
+    is_written = (batch.response_mask != 0) & values.isfinite()
+    known = values[is_written].double()
+    if len(known) == 0:
         return ""
-    return "probabilities" if finite.max() <= 1 else "minus log-probs"
+    # Whether log-probs are among them, those below 0 say.
+    below = known.where(known <= _ROUNDING, torch.nan)
+    kinds = {"log-probs": below, "minus log-probs": -known}
+    if known.min() >= 0 and known.max() <= 1:
+        kinds["probabilities"] = known.log().where(known > 0, torch.nan)
+    none_below = f"no {name} log-prob is below 0: "
+    for other, scores in _pair_log_probs(batch).items():
+        theirs = scores[is_written].double()
+        unlike = (theirs - theirs.nanmedian()).abs().nanmean()
+        if other == name or not unlike > 0 or (theirs > _ROUNDING).any():
+            continue
+        gaps = {kind: (own - theirs).abs().nanmean() for kind, own in kinds.items()}
+        nearest = min(gaps, key=lambda kind: float(gaps[kind].nan_to_num(torch.inf)))
+        if nearest == "log-probs" and gaps[nearest] < unlike:
+            return ""
+        if gaps[nearest] < unlike:
+            return f"{none_below}{nearest}?"
+        return (
+            f"of either sign they are far from {other} (mean |{name} + {other}| is"
+            f" {gaps['minus log-probs']:.3g} nat): {_LOGITS}?"
+        )
+    if (known < 0).any():
+        return ""
+    likely = "probabilities" if known.max() <= 1 else f"minus log-probs, or {_LOGITS}"
+    return f"{none_below}{likely}?"
 
 
 def _not_finite(batch: Batch) -> Fault | None:

@@ -178,6 +178,12 @@ CAUSES: dict[str, Cause] = {
         test="Set top_p = 1 and top_k = -1, or take raw log-probs.",
         hypotheses=("truncated_sampling",),
     ),
+    "structured_output": Cause(
+        family="sampling",
+        meaning="log-probs over what a grammar allows (structured output)",
+        test="Record the grammar, `choice` or schema of the requests in `sampling`, or"
+        " sample without it.",
+    ),
     "logit_processor": Cause(
         family="sampling",
         meaning="a penalty on repeated tokens in one engine",

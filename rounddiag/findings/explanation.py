@@ -18,6 +18,7 @@ from rounddiag.findings.conditions import (
 )
 from rounddiag.findings.detectors.bias import undo_bias
 from rounddiag.findings.detectors.failed_checks import failed_checks
+from rounddiag.findings.detectors.grammar import say_forced
 from rounddiag.findings.families import list_candidates
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.level import MIN_SAMPLES, Level
@@ -178,6 +179,9 @@ def _confident(
     num_clusters = len(np.unique(view.cluster[tokens]))
     is_bug = view.facts.memo.get("stated_kind") in DENSE and num_clusters > 1
     num = pluralize(int(tokens.sum()), "token")
+    shown = "Rounding in a dense model makes none; a router of experts can."
+    if is_bug:
+        shown = f"Rounding in {view.usual.meaning} makes no such token."
     evidence = Evidence(
         cause="unknown",
         severity="bug" if is_bug else "note",
@@ -187,9 +191,7 @@ def _confident(
             "fact": f"{num} that one engine finds likely, and the other less likely by"
             f" more than {_FAR:g} nats"
         },
-        shown=f"Rounding in {view.usual.meaning} makes no such token."
-        if is_bug
-        else "Rounding in a dense model makes none; a router of experts can.",
+        shown=shown + say_forced(view.keep(tokens)),
         next_step=NEXT_STEP,
     )
     level = _undo(view, "fact", evidence, total)[0]

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ from rounddiag.core.divergence import FACTOR_2
 from rounddiag.core.versions import Versions
 from rounddiag.findings.causes import CAUSES, FAMILIES, FORMULAS, Candidate
 from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS, read_roles
+from rounddiag.findings.detectors.grammar import measure_forced
 from rounddiag.findings.detectors.penalty import best_split
 from rounddiag.findings.detectors.temperature import follow_log_odds
 from rounddiag.findings.detectors.truncation import find_missing
@@ -221,7 +222,7 @@ class Spot:
         return int(images.min()), int(images.max())
 
     @cached_property
-    def relations(self) -> dict[str, Measure]:
+    def relations(self) -> dict[str, tuple[Measure, ...]]:
         """The settings of a sampler whose relation the tokens of the place follow."""
         rows, split = self.rows, best_split(self.rows)
         gap = 0.0 if split is None else split.gap
@@ -236,7 +237,10 @@ class Spot:
                 "diff at ids seen before minus diff at fresh ids", gap, "nat"
             ),
         }
-        return {name: measure for name, measure in measures.items() if measure.value}
+        known: dict[str, tuple[Measure, ...]]
+        known = {name: (each,) for name, each in measures.items() if each.value}
+        forced = measure_forced(rows)
+        return {**known, "structured_output": forced} if forced else known
 
     @cached_property
     def later(self) -> Array:
@@ -447,8 +451,12 @@ def _likeliness(spot: Spot) -> Clue | None:
 
 
 def _relation(spot: Spot) -> Clue | None:
-    measures = tuple(spot.relations.values())
+    measures = tuple(chain.from_iterable(spot.relations.values()))
     return ("; ".join(map(str, measures)), measures) if measures else None
+
+
+def _forced(spot: Spot) -> Clue | None:
+    return _relation(spot) if "structured_output" in spot.relations else None
 
 
 def _unless(other: _Measured, measure: _Measured) -> _Measured:
@@ -461,6 +469,7 @@ TABLE: dict[str, dict[str, _Measured]] = {
     "worker": {"block": _count_samples},
     "sampling": {
         **dict.fromkeys(("all", "samples", "block", "worker", "content"), _relation),
+        **dict.fromkeys(("few", "early", "later", "within", "position"), _forced),
         "special": _lean_of_signs,
     },
     "numerics": {
@@ -640,7 +649,7 @@ def _read_facts(view: View) -> dict[str, str]:
 
 def _refuted(spot: Spot) -> set[str]:
     view = spot.view
-    refuted = FORMULAS - spot.relations.keys()
+    refuted = (FORMULAS | {"structured_output"}) - spot.relations.keys()
     if view.facts.memo.get("stated_kind") and not view.usual.is_routed:
         refuted |= {"moe_routing"}
     if not view.round.any():

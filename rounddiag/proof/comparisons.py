@@ -62,6 +62,7 @@ def compare_prefill(flight: Flight) -> Line:
     known = {**flight.batch.scores, "prefill": prefill}
     flight.batch = replace(flight.batch, scores=known)
     pair = SampledPair.of_batch(flight.batch, "prefill")
+    note = flight.server.dialect.cache_note
     return flight.judge(
         "prefill",
         pair.rollout,
@@ -69,6 +70,7 @@ def compare_prefill(flight: Flight) -> Line:
         kind=SAME_ENGINE,
         where=pair.place(flight.batch),
         compared="the server's `prompt_logprobs` against what it decoded",
+        more=f"; {note}: a stale one shows in `cache`" if note else "",
     )
 
 

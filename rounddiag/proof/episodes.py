@@ -185,7 +185,7 @@ def _messages_of(
     words = {"type": "text", "text": text}
     local: list[Any] = [{"type": "image"} for _ in shots]
     sent: list[Any] = [
-        {"type": "image_url", "image_url": {"url": data_address(shot.png())}}
+        {"type": "image_url", "image_url": {"url": data_address(shot)}}
         for shot in shots
     ]
     return tuple(

@@ -30,7 +30,10 @@ _Verdict: TypeAlias = Literal[
     "not_measurable",
 ]
 NOTHING_CHANGED = "changes nothing in these samples"
-NOT_APPLICABLE = {NOTHING_CHANGED, f"needs {NEEDS['experts']}"}
+NOT_APPLICABLE = {
+    NOTHING_CHANGED,
+    *(f"needs {NEEDS[need]}" for need in ("experts", "state")),
+}
 ENGINE_NAMES = {"old": "the training engine", "rollout": "the sampling engine"}
 ONLY = "the only engine"
 _MOST_VARIANTS = 4

@@ -23,7 +23,12 @@ from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     registered_names,
 )
-from rounddiag.proof.scores import ScoreTable, check_log_probs
+from rounddiag.proof.scores import (
+    ScoreTable,
+    check_log_probs,
+    fit_scale,
+    scale_residuals,
+)
 from rounddiag.proof.trajectory import (
     Request,
     Samples,
@@ -409,7 +414,7 @@ class Scorer:
         if (reference := self.reference) is not None:
             at = join(lambda trajectory: trajectory.flat_targets(self.batch).numpy())
             usual = reference.usual(at)
-        return ScoreTable(
+        table = ScoreTable(
             engines={
                 name: join(partial(read_scores, self.batch, name))
                 for name in self.engines
@@ -423,6 +428,41 @@ class Scorer:
             round=join(lambda trajectory: trajectory.target_rounds),
             usual=usual,
         )
+        return table if self.exact_noise is None else table.at_most(self.exact_noise)
+
+    @cached_property
+    def equal_rows(self) -> list[int]:
+        """The samples in which both engines agree bit by bit, where others differ.
+
+        Not those of so few tokens that one is likely to agree by chance: as likely as
+        single tokens agree in the others.
+        """
+        if self.engines[:2] != STANDARD:
+            return []
+        old, rollout = self.batch.both_log_probs()
+        inside = (self.batch.response_mask != 0).cpu().numpy()
+        row = np.repeat(np.arange(len(self.samples)), self.batch.offsets.diff().cpu())
+        equal = np.bincount(row[inside], (old == rollout).cpu().numpy()[inside])
+        number = np.bincount(row[inside], minlength=len(equal))
+        differ = equal < number
+        if not differ.any():
+            return []
+        by_chance = float(equal[differ].sum() / number[differ].sum()) ** number
+        rows = ~differ & (number > 0) & (by_chance < _BY_CHANCE / len(number))
+        return np.flatnonzero(rows).tolist()
+
+    @cached_property
+    def exact_noise(self) -> float | None:
+        """What the base leaves of an equal row: the noise of engines that have none.
+
+        In nats of logits; None without such a row.
+        """
+        sample = next(filter(self.can_score, self.equal_rows), None)
+        if sample is None:
+            return None
+        truth = read_scores(self.batch, STANDARD[0], self.samples[sample])
+        residual = scale_residuals(self.base(sample) - truth, self.spread(sample))
+        return float(fit_scale(residual))
 
     def token_ids(self, samples: Sequence[int]) -> Array:
         """Return the ids of the scored tokens of samples."""
@@ -435,6 +475,7 @@ class Scorer:
 
 
 _USUAL_NOISE = 0.01  # nats of logits
+_BY_CHANCE = 0.05  # of any row of the batch
 
 
 def _other_noise(spread: Array) -> Array:

@@ -21,6 +21,7 @@ LEAST_SPREAD = 0.02  # below it the log-prob's own rounding is larger
 _ROUNDS = 30  # of Newton's method, at most
 _LONGEST = 2.0  # step of the logarithm
 _CLOSE = 1e-4  # relative change at which the scale is found
+_LEAST_FLOOR = 1e-5  # nats of logits: float32 kernels of other shapes
 _TINY = 1e-7  # least scale, of residuals that are all 0
 
 
@@ -159,7 +160,7 @@ class ScoreTable:
         noise = scale_residuals(self.rounding, self.spread)
         is_uncertain = self.spread >= LEAST_SPREAD
         informed = noise[is_uncertain] if is_uncertain.any() else noise
-        return max(float(fit_scale(informed)), 1e-5)
+        return max(float(fit_scale(informed)), _LEAST_FLOOR)
 
     @cached_property
     def is_informative(self) -> Array:
@@ -171,6 +172,11 @@ class ScoreTable:
                 apart = np.abs(scale_residuals(self.base - truth, self.spread))
             far |= apart > MATTERS * self.floor
         return ~certain | far
+
+    def at_most(self, noise: float) -> ScoreTable:
+        """Return the table with so much noise of the short dtype, if it has more."""
+        factor = min(max(noise, _LEAST_FLOOR) / self.floor, 1.0)
+        return replace(self, low_precision=self.base + factor * self.rounding)
 
     def scale(self, residual: Array, smallest: float = 1e-7) -> Array:
         """Return the scale of residuals of each row, over the tokens that inform."""

@@ -22,6 +22,8 @@ from rounddiag.vision import Screenshot
 
 Places: TypeAlias = Callable[["Tensor", "Tensor"], "Tensor"]
 """From the positions of a request's ids and those of the sample to other positions."""
+PACKED = "packed"
+"""The setting of a pass without a mask: restarting positions separate its rows."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,11 @@ class Picture:
     Attributes
     ----------
     sample, index: The sample of the batch that has it, and its number there.
-    look: `seen`, as it is; `grey`, `white` or `black`, of the same size; `mean`, in
-        its mean colour; `mean_0_0_8_8`, with that part in it; `pad`, no pixels, so that
-        the embeddings of the image tokens stand in; `zeros`, features of zeros.
+    look: `seen`, as it is, transparent pixels on white; `stored_colour`, these in the
+        colour that the file has behind them; `grey`, `white` or `black`, of the same
+        size; `mean`, in its mean colour; `mean_0_0_8_8`, with that part in it; `pad`,
+        no pixels, so that the embeddings of the image tokens stand in; `zeros`,
+        features of zeros.
     scale: How many times as many pixels as the model saw.
     max_pixels: The most pixels, where they are not those of the processor; else 0.
     """

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.batch import Batch
+from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.gate import Gate
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE, Opinion
@@ -118,9 +119,17 @@ def decide(
     `tried` are how many hypotheses were tried, of how many, where not all were.
     """
     verdict, side, chosen = _verdict(results, gate)
+    num_equal = len(scorer.equal_rows)
+    if verdict == "nothing_to_prove" and num_equal:
+        verdict = "none_of_these"
     if tried is not None and verdict in {"proved", "partly", "none_of_these"}:
         verdict = "so_far"
     step = _next_step(verdict, side, results, gate) + _other_version(verdict, scorer)
+    if verdict == "none_of_these" and num_equal:
+        step = (
+            f"In {num_equal} of {len(scorer.samples)} samples both engines agree bit by"
+            f" bit: what differs in the others is not their noise. {step}"
+        )
     skipped = {**_shorten(not_tested), **_list_skipped(scorer)}
     conclusions = tuple(_conclude(result) for result in chosen)
     causes = tuple(dict.fromkeys(name for each in conclusions for name in each.causes))
@@ -273,6 +282,8 @@ def _list_skipped(scorer: Scorer) -> dict[str, str]:
     skipped = {}
     if not any(name.startswith(WEIGHTS) for name in scorer.weights):
         skipped["older weights"] = "no checkpoints given"
+    if isinstance(scorer.engine, ServerEngine) and scorer.engine.dialect.cache_note:
+        skipped["stale cache of the server"] = scorer.engine.dialect.cache_note
     if scorer.unscored:
         sample, why = next(iter(scorer.unscored.items()))
         more = len(scorer.unscored) - 1

@@ -55,9 +55,42 @@ class TokenRuns(NamedTuple):
             lengths[-1] = max(lengths[-1], expected[-1])
         return bool(lengths) and lengths == expected
 
+    def of_pictures(self, ids: Array, number: int) -> TokenRuns:
+        """Join the runs of each picture, where a processor writes several.
+
+        Of transformers 5.24 Llama 4 writes one for a tile, SmolVLM one for a tile and
+        one for the whole, Pixtral one for a row of patches. One token is before the
+        first run of each picture, before its last, or after its last, and nowhere else.
+        The runs stay as they are where none is for exactly `number` pictures.
+        """
+        if not 0 < number < len(self.start):
+            return self
+        padded, stop = np.r_[-1, ids, -1], self.start + self.length
+        before, after = padded[self.start], padded[stop + 1]
+        first, last = before == before[0], before == before[-1]
+        for starts in (first, _after(last), _after(after == after[-1])):
+            firsts = np.flatnonzero(starts)
+            lasts = np.r_[firsts[1:], len(starts)] - 1
+            gaps = (self.start[1:] - stop[:-1])[~starts[1:]]
+            if len(firsts) == number and starts[0] and (gaps <= _LONGEST_GAP).all():
+                start, is_last = self.start[firsts], self.is_last[lasts]
+                return TokenRuns(
+                    self.token[firsts], start, stop[lasts] - start, is_last
+                )
+        return self
+
     def at(self, rows: Array | slice) -> TokenRuns:
         """Return some of the runs."""
         return TokenRuns(*(column[rows] for column in self))
+
+
+# Tokens between runs of one picture: SmolVLM ends a row of tiles with two line breaks,
+# and begins the whole picture with two more tokens.
+_LONGEST_GAP = 4
+
+
+def _after(ends: Array) -> Array:
+    return np.r_[True, ends[:-1]]
 
 
 def tokens_that_fit(ids: Array, sizes: Sequence[int]) -> list[int]:

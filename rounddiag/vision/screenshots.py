@@ -205,6 +205,30 @@ def _digest(*parts: bytes | memoryview) -> bytes:
     return whole.digest()
 
 
+def opaque(picture: Image, *, on_white: bool = True) -> Image:
+    """Return a picture in red, green and blue, its transparent pixels on white.
+
+    As vLLM 0.32 reads pictures of mode RGBA; else of the stored colour, as processors
+    of transformers 5.24 do and both read other modes.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> clear = Image.new("RGBA", (1, 1), (10, 20, 30, 0))
+    >>> opaque(clear).getpixel((0, 0)), opaque(clear, on_white=False).getpixel((0, 0))
+    ((255, 255, 255), (10, 20, 30))
+    """
+    from PIL import Image as Pillow
+
+    if picture.mode == "P":  # from here Pillow warns of a transparent palette
+        return picture.convert("RGBA").convert("RGB")
+    if picture.mode != "RGBA" or not on_white:
+        return picture.convert("RGB")
+    plain = Pillow.new("RGB", picture.size, "white")
+    plain.paste(picture, mask=picture.getchannel("A"))
+    return plain
+
+
 def as_jpeg(picture: Image, max_size: tuple[int, int]) -> bytes:
     """Encode a picture as JPEG, scaled down to a maximum size.
 
@@ -215,7 +239,7 @@ def as_jpeg(picture: Image, max_size: tuple[int, int]) -> bytes:
     >>> Image.open(io.BytesIO(small)).size
     (40, 30)
     """
-    plain = picture.convert("RGB")
+    plain = opaque(picture)
     plain.thumbnail(max_size)
     buffer = io.BytesIO()
     plain.save(buffer, format="JPEG", quality=_QUALITY)

@@ -106,6 +106,8 @@ def test_a_recorder_keeps_prompts_that_are_not_the_tokens_before_a_round(
     batch = load_parquet(tmp_path / "step_40.parquet")
     assert SAMPLER_PROMPTS not in batch.round_columns
     assert batch.meta["versions"]["torch"] == version("torch")
+    # Processors of one transformers resize otherwise with another Pillow.
+    assert batch.meta["versions"]["pillow"] == version("pillow")
 
 
 def test_records_in_the_extra_fields_of_the_v1_trainer(

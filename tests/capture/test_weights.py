@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,9 +22,17 @@ from rounddiag.capture import Recorder, digest_weights
 from rounddiag.checks.weights import ARRIVED, CHANGED
 from tests.interop.readme import RECIPES, blocks
 
-VERL_SENDS, VERL_RECEIVES, EXTENSION, _, _, SKYRL_SENDS, SKYRL_RECEIVES, SKYRL_STEP = (
-    blocks(RECIPES, "weights")
-)
+(
+    VERL_SENDS,
+    VERL_RECEIVES,
+    EXTENSION,
+    _,
+    _,
+    SKYRL_SENDS,
+    SKYRL_RECEIVES,
+    SKYRL_STEP,
+    LOADS_ADAPTER,
+) = blocks(RECIPES, "weights")
 
 NAMES = [f"model.layers.{layer}.mlp.weight" for layer in range(40)]
 BATCH = {
@@ -283,3 +291,74 @@ def test_what_ended_writers_left_is_removed(tmp_path: Path) -> None:
     os.utime(old, (time.time() - 90_000,) * 2)  # more than a day
     Recorder(tmp_path, every=1)
     assert {*tmp_path.glob(".weights_*")} == {alive, other}
+
+
+@pytest.mark.parametrize("is_iterator", [False, True])
+@pytest.mark.parametrize(
+    ("part", "has_vision"),
+    [
+        ("model.visual.blocks.0.attn.qkv", True),  # Qwen2.5-VL
+        ("model.vision_tower.encoder.layers.0.q_proj", True),  # Gemma, LLaVA
+        ("model.language_model.layers.0.self_attn.q_proj", False),
+    ],
+)
+def test_an_adapter_is_known_by_name_id_path_and_digest(
+    recorder: Recorder,
+    tmp_path: Path,
+    part: str,
+    *,
+    is_iterator: bool,
+    has_vision: bool,
+) -> None:
+    """As vLLM 0.32.0 does: prefixes by name and path, weights by id alone."""
+    adapter = {"name": "step", "id": 3, "path": tmp_path / "lora"}
+    language = "base_model.model.model.language_model.layers.{}.mlp.lora_A.weight"
+    digests = []
+    for step in (11, 12):
+        tensors = {language.format(i): torch.full((2, 3), step) for i in range(40)}
+        tensors[f"base_model.model.{part}.lora_A.weight"] = torch.ones(2, 3)
+        given = iter(tensors.items()) if is_iterator else tensors
+        received = recorder.weights_received(given, step, adapter=adapter)
+        if is_iterator:
+            assert len([*received]) == len(tensors)
+        batch = recorded(recorder, tmp_path, step)
+        stored = batch.meta["weights"]["received"][0]["adapter"]
+        digests.append(stored.pop("digest"))
+        assert stored == {
+            **adapter,
+            "path": str(tmp_path / "lora"),
+            "has_vision": has_vision,
+        }
+    assert digests[0] != digests[1]  # the folder was overwritten under its name
+    again = pickle.loads(pickle.dumps(recorder))  # noqa: S301
+    assert again.errors == 0
+
+
+def test_an_adapter_without_a_name_is_an_error(recorder: Recorder) -> None:
+    recorder.weights_received(weights(1), 1, adapter={"id": 3})
+    assert recorder.errors == 1
+
+
+def test_the_lines_for_adapters_never_load_a_name_again(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import save_file
+
+    lora = ModuleType("vllm.lora.request")
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(lora, "LoRARequest", lambda *a: asked.append(a), raising=False)
+    monkeypatch.setitem(sys.modules, "vllm.lora.request", lora)
+
+    def save(folder: str) -> None:
+        Path(folder).mkdir(parents=True)  # a folder that is there already is an error
+        file = f"{folder}/adapter_model.safetensors"
+        save_file({"a.lora_A.weight": torch.ones(2)}, file)
+
+    code = LOADS_ADAPTER.replace("/data/adapters", str(tmp_path / "adapters"))
+    for step in (4, 5):
+        model = SimpleNamespace(save_pretrained=save)
+        names = {"step": step, "model": model, "recorder": recorder}
+        exec(compile(code, "recipes.md", "exec"), names)  # noqa: S102 our own page
+    assert len({request[0] for request in asked}) == 2
+    stored = recorded(recorder, tmp_path, 5).meta["weights"]["received"][0]["adapter"]
+    assert (stored["name"], stored["id"]) == asked[-1][:2]

@@ -157,19 +157,54 @@ def test_every_precision_is_understood(dtype: torch.dtype) -> None:
     ] * 2
 
 
+LOGITS = (
+    "logits (vLLM saves them in this column under `logprobs_mode` `raw_logits` or"
+    " `processed_logits`)?"
+)
+NOT_MINUS = (
+    "; of either sign they are far from rollout (mean |old + rollout| is {} nat):"
+    f" {LOGITS}"
+)
+# Of tokens whose logits vLLM 0.32.0 (CPU, `logprobs_mode="raw_logits"`) returned as
+# 2.2, 2.6, 0.3 and 3.3, the log-probs are between these two.
+OF_VLLM = [-3.8, -2.6, -3.5, -2.7]
+
+
 @pytest.mark.parametrize(
-    ("old", "hint"),
+    ("rollout", "old", "hint"),
     [
-        ([0.5, 1.0, 0.0], "; no old log-prob is below 0: probabilities?"),
-        ([0.5, 1.5, NAN], "; no old log-prob is below 0: minus log-probs?"),
-        ([0.5, 1.5, -0.5], ""),
-        ([INF, NAN, NAN], ""),
+        # The other engine has one value for all: it does not say what they are.
+        ([-1.0] * 3, [0.5, 1.0, 0.0], "; no old log-prob is below 0: probabilities?"),
+        ([-1.0] * 3, [0.5, NAN, -0.5], ""),
+        (
+            [-1.0] * 3,
+            [0.5, 1.5, NAN],
+            f"; no old log-prob is below 0: minus log-probs, or {LOGITS}",
+        ),
+        ([-1.0] * 3, [INF, NAN, NAN], ""),
+        # The other engine says it. |2.2 - 3.8|, |2.6 - 2.6|, 3.2 and 0.6: mean 1.35.
+        (OF_VLLM, [2.2, 2.6, 0.3, 3.3], NOT_MINUS.format("1.35")),
+        (OF_VLLM, [2.2, 2.6, -0.3, 3.3], NOT_MINUS.format("1.5")),
+        (
+            OF_VLLM,
+            [3.7, 2.7, 3.5, 2.6],
+            "; no old log-prob is below 0: minus log-probs?",
+        ),
+        (
+            [-0.5, -2.0, -0.1, -3.0],
+            [0.6, 0.14, 0.9, 0.05],
+            "; no old log-prob is below 0: probabilities?",
+        ),
+        # One bad log-prob among sound ones is no other kind of value.
+        (OF_VLLM, [-3.7, -2.7, -3.5, 0.1], ""),
     ],
 )
-def test_what_values_above_0_may_be_is_asked(old: list[float], hint: str) -> None:
-    _, detail, _ = came_to(
-        AT_MOST_ZERO, scored([[-1.0] * 4], [[*old, -9.0]], masks=[[1, 1, 1, 0]])
-    )
+def test_what_values_above_0_may_be_is_asked(
+    rollout: list[float], old: list[float], hint: str
+) -> None:
+    mask = [1] * len(old) + [0]
+    batch = scored([[*rollout, -1.0]], [[*old, -9.0]], masks=[mask])
+    _, detail, _ = came_to(AT_MOST_ZERO, batch)
     before, _, after = detail.partition(";")
     assert before.startswith(f"{sum(v > 0 for v in old)} token")
     assert after == hint.removeprefix(";")

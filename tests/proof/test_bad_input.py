@@ -170,3 +170,14 @@ def test_names_are_checked_before_anything_is_loaded(batch: Batch) -> None:
             rd.prove(batch, "no/such/folder", hypotheses=[name])
     with pytest.raises(LoadError, match="found no such folder"):
         rd.prove(batch, "no/such/folder")
+
+
+@pytest.mark.parametrize(
+    ("found", "end"),
+    [("HTTP 500: it died.", "it died. Ask"), ("'abc...", "'abc.... Ask")],
+)
+def test_an_error_that_quotes_a_sentence_has_one_full_stop(
+    found: str, end: str
+) -> None:
+    error = BatchError.build(expected="an answer", found=found, advice="Ask again.")
+    assert str(error).endswith(f"{end} again.")

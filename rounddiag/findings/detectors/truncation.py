@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.detectors.grammar import MIN_ALONE, NEARLY_ALL, say_forced
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.measure import Measure
@@ -27,9 +28,6 @@ MIN_MISSING = 0.5 / float(np.log(2))
 # change no answer of `tests.faults.bench --set`.
 _MIN_Z = 8.0  # the missing mass, in its standard errors
 _MIN_TOKENS = 30  # uncertain ones: fewer have no standard error to rely on
-MIN_ALONE = 0.02  # share of tokens that were left alone, with a log-prob of exactly 0
-# Nearly all diffs are negative: the sum of diff is this part of that of |diff|.
-NEARLY_ALL = 0.96
 # Nats. Larger diffs count as this: exp(diff) of one would outweigh hundreds below 0.
 LARGEST = 5.0
 _TINY = 1e-300  # keeps divisions by 0 away
@@ -54,9 +52,11 @@ def truncated_sampling(view: View) -> Evidence | None:
     if alone < MIN_ALONE * chosen.sum() and _may_lack_context(view, d):
         return None
     part_kept, bound = 1 - lost, np.exp(np.quantile(d, 0.01))
+    forced = say_forced(view)
     return Evidence(
         tokens=chosen,
         effect=_lost,
+        candidates=("structured_output",) if forced else (),
         measures=(
             Measure(
                 "kept mass",
@@ -72,7 +72,7 @@ def truncated_sampling(view: View) -> Evidence | None:
             f"`{view.a}` gives the tokens {percent(lost)} less mass than `{view.b}` "
             "does, where two whole distributions have the same on average: consistent "
             f"with log-probs over {100 * part_kept:.3g} % of the mass, as top-p or "
-            f"top-k leave (99 % of tokens keep more than {bound:.2f})."
+            f"top-k leave (99 % of tokens keep more than {bound:.2f}).{forced}"
         ),
         next_step=(
             "Set top_p = 1 and top_k = -1, or replay the kept ids in the trainer; with "

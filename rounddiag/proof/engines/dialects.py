@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -88,6 +88,8 @@ class Vllm:
     version: str
     can_decode: bool = False
     known: frozenset[str] = frozenset()
+    # As in 0.32; SGLang's cache is flushed before each request.
+    cache_note: ClassVar = "`prompt_logprobs` fill the prefix cache and never read it"
 
     @classmethod
     def open(cls, host: Host) -> Vllm | None:
@@ -269,6 +271,7 @@ class Sglang:
     version: str
     model: str = "default"
     can_decode: bool = False
+    cache_note: ClassVar = ""
 
     @classmethod
     def open(cls, host: Host) -> Sglang:

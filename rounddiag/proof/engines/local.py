@@ -30,7 +30,7 @@ from rounddiag.proof.engines.prefix import (
 from rounddiag.proof.engines.settings import SETTINGS, model_abilities
 from rounddiag.proof.hypotheses.hypothesis import Need
 from rounddiag.proof.hypotheses.processor import Seen
-from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
+from rounddiag.proof.trajectory import PACKED, Picture, Request, Samples, Trajectory
 
 Layers: TypeAlias = dict[int, "tuple[Tensor, Tensor]"]
 """Keys and values of each layer, of shape (1, heads, length, width)."""
@@ -246,6 +246,10 @@ class LocalEngine:
             # Its name before transformers 5.24 was the longer one.
             names = inspect.signature(type(self.model.base_model).forward).parameters
             arguments["cache" if "cache" in names else "past_key_values"] = cache
+        if request.setting == PACKED:
+            # transformers 5.24 separates rows by their positions only without a mask
+            # and without a cache; a state of linear attention goes on even so.
+            del arguments["attention_mask"]
         places = positions if len(positions) == 1 else positions[:, None]
         arguments["position_ids"] = places.to(device)
         if request.pictures and self.processor is not None:

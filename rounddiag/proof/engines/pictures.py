@@ -15,16 +15,20 @@ from rounddiag.errors import BatchError
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 from rounddiag.vision import Screenshot
 from rounddiag.vision.image_tokens import TokenRuns
+from rounddiag.vision.screenshots import opaque
 
 COLOURS = {"grey": 127, "white": 255, "black": 0}
 _LEAST = 4  # image tokens of one picture
 
 
 def draw(shot: Screenshot, look: str) -> Image:
-    """Return a picture at the size at which the model saw it, or a changed one."""
+    """Return a picture at the size at which the model saw it, or a changed one.
+
+    Every engine is shown this one, so that none decides about transparent pixels.
+    """
     from PIL import Image as Pillow
 
-    image: Image = shot.image().convert("RGB")
+    image = opaque(shot.image(), on_white=look != "stored_colour")
     if shot.seen_size is not None and image.size != shot.seen_size:
         image = image.resize(shot.seen_size)
     kind, _, number = look.partition("_")
@@ -46,25 +50,19 @@ def _mean_color(image: Image) -> tuple[int, int, int]:
 def encode(picture: Picture, samples: Samples) -> str:
     """Return a picture as a `data:` address of PNG."""
     shot = samples[picture.sample].shots[picture.index]
-    is_seen = shot.seen_size in {None, shot.size}
-    if picture.look == "seen" and is_seen:
+    return data_address(shot, picture.look)
+
+
+def data_address(shot: Screenshot, look: str = "seen") -> str:
+    """Return a screenshot as a `data:` address of PNG: stored bytes if they are it."""
+    is_seen = look == "seen" and shot.seen_size in {None, shot.size}
+    if is_seen and shot.image().mode == "RGB":
         data = shot.png()
     else:
         buffer = io.BytesIO()
-        draw(shot, picture.look).save(buffer, format="PNG")
+        draw(shot, look).save(buffer, format="PNG")
         data = buffer.getvalue()
-    return data_address(data)
-
-
-def data_address(png: bytes) -> str:
-    """Return a picture in PNG as a `data:` address.
-
-    Examples
-    --------
-    >>> data_address(b"png")
-    'data:image/png;base64,cG5n'
-    """
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
 def refuse_written(trajectory: Trajectory, token: int) -> None:
@@ -90,9 +88,10 @@ def without_last_run(trajectory: Trajectory, token: int) -> Trajectory:
 
 def _token_of_runs(ids: Array, number: int) -> int | None:
     runs = TokenRuns.of_ids(ids)
-    tokens, counts = np.unique(runs.token[runs.length >= _LEAST], return_counts=True)
-    repeated = tokens[counts == number]
-    return int(repeated[0]) if len(repeated) == 1 else None
+    tokens = np.unique(runs.token[runs.length >= _LEAST])
+    own = [TokenRuns.of_ids(ids, token).of_pictures(ids, number) for token in tokens]
+    fit = [each for each in own if (each.length >= _LEAST).sum() == number]
+    return int(fit[0].token[0]) if len(fit) == 1 else None
 
 
 def with_spans(trajectory: Trajectory) -> Trajectory:
@@ -112,7 +111,7 @@ def with_spans(trajectory: Trajectory) -> Trajectory:
     refuse_written(trajectory, token)
     trajectory = without_last_run(trajectory, token)
     ids = trajectory.ids.numpy()
-    runs = TokenRuns.of_ids(ids, token)
+    runs = TokenRuns.of_ids(ids, token).of_pictures(ids, len(trajectory.shots))
     if len(runs.start) > len(trajectory.shots):
         raise BatchError.build(
             expected=f"{len(runs.start)} pictures of sample {trajectory.sample}, one"
@@ -139,17 +138,16 @@ def collapse(request: Request, samples: Samples) -> list[int]:
         return request.ids.tolist()
     first = samples[request.pictures[0].sample]
     token = int(first.ids[first.spans[request.pictures[0].index][0]])
-    sizes = [
-        stop - start
+    pictures = [
+        samples[each.sample].ids[slice(*samples[each.sample].spans[each.index])]
         for each in request.pictures
-        for start, stop in [samples[each.sample].spans[each.index]]
     ]
     ids: list[int] = request.ids.tolist()
     collapsed: list[int] = []
     at = 0
-    for size in sizes:
-        begin = at + ids[at:].index(token)
-        if ids[begin : begin + size] != [token] * size:
+    for picture in pictures:
+        begin, size = at + ids[at:].index(token), len(picture)
+        if ids[begin : begin + size] != picture.tolist():
             raise BatchError.build(
                 expected=f"{size} image tokens for a picture of sample"
                 f" {request.sample}",

@@ -122,7 +122,7 @@ class ServerEngine:
         Nothing is checked here but that the answer has log-probs: what the server read
         is in it.
         """
-        addresses = [data_address(shot.png()) for shot in shots]
+        addresses = [data_address(shot) for shot in shots]
         written = self.dialect.sample(self.host, ids, addresses, how)
         log_probs = check_log_probs(written.log_probs, self.name, ServerError)
         return replace(written, log_probs=log_probs)

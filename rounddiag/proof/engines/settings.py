@@ -188,6 +188,10 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
+# Of `layer_types` in configurations of transformers 5.24.
+_WITH_STATE = {"linear_attention", "mamba", "conv", "hybrid"}
+
+
 def model_abilities(model: Any) -> set[Need]:  # noqa: ANN401 of transformers
     """Return which settings a model has something for."""
     abilities: set[Need] = {"weights"}
@@ -195,4 +199,7 @@ def model_abilities(model: Any) -> set[Need]:  # noqa: ANN401 of transformers
         abilities.add("rotary")
     if _routers(model):
         abilities.add("experts")
+    layers = getattr(model.config.get_text_config(), "layer_types", None) or ()
+    if _WITH_STATE & {*layers}:
+        abilities.add("state")
     return abilities

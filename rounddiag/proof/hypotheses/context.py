@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from rounddiag.proof.hypotheses.hypothesis import Edit, register_hypothesis
 from rounddiag.proof.hypotheses.positions import restart_at
-from rounddiag.proof.trajectory import Request, Samples, Trajectory
+from rounddiag.proof.trajectory import PACKED, Places, Request, Samples, Trajectory
 
 LONGEST_PACK = 16_384  # tokens
 
@@ -173,7 +174,9 @@ def _forget_rounds(trajectory: Trajectory, samples: Samples) -> list[Request] | 
     return requests
 
 
-def _pack(size: int = 0, *, step: int = -1, restart: bool = True) -> Edit:
+def _pack(
+    size: int = 0, *, step: int = -1, restart: bool = True, setting: str = ""
+) -> Edit:
     """Let a row attend to those before it in its pack, or to one that is near."""
 
     def edit(trajectory: Trajectory, samples: Samples) -> Request | None:
@@ -188,10 +191,26 @@ def _pack(size: int = 0, *, step: int = -1, restart: bool = True) -> Edit:
             request = request.prepend(other.ids, Request.of_sample(other).pictures)
         if not restart or not before:  # the first of its pack
             return request
-        ends = torch.tensor([len(other.ids) for other in before]).cumsum(0)
-        return replace(request, places=restart_at(ends.tolist()))
+        ends = torch.tensor([len(other.ids) for other in before]).cumsum(0).tolist()
+        places = _with_text_row(ends) if setting else restart_at(ends)
+        return replace(request, places=places, setting=setting)
 
     return edit
+
+
+def _with_text_row(ends: Sequence[int]) -> Places:
+    """Return restarted positions; of three axes, with those of the text before them.
+
+    By these transformers finds where the rows of a pack begin.
+    """
+    restart = restart_at(ends)
+
+    def places(positions: Tensor, sample: Tensor) -> Tensor:
+        moved = restart(positions, sample)
+        text = restart(torch.arange(positions.shape[-1])[None], sample)
+        return moved if len(moved) == 1 else torch.cat([text, moved])
+
+    return places
 
 
 _packed = partial(register_hypothesis, cause="packing_leak", needs=("positions",))
@@ -211,6 +230,13 @@ for _size in (2, 4, 8):
         f"pack_of_{_size}_attended",
         f"the rows before it in packs of {_size} attended to",
     )(_pack(_size))
+for _size in (0, 2, 4, 8):
+    _packed(
+        f"state_of_pack_of_{_size}" if _size else "state_of_previous_row",
+        "the linear layers' state went on from the row before"
+        + (f", in packs of {_size}" if _size else ""),
+        needs=("positions", "state"),
+    )(_pack(_size, setting=PACKED))
 
 
 @register_hypothesis(

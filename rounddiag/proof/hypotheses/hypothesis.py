@@ -23,6 +23,7 @@ Need: TypeAlias = Literal[
     "rotary",
     "weights",
     "experts",
+    "state",
     "chat",
     "decoding",
 ]
@@ -35,6 +36,7 @@ NEEDS: dict[Need, str] = {
     "rotary": "the rotary frequencies, which this engine does not let change",
     "weights": "the weights, which this engine does not let change",
     "experts": "a mixture of experts",
+    "state": "layers whose state goes on, such as linear attention",
     "chat": "the tokenizer of the model",
     "decoding": "a vLLM server with --enable-trace-replay",
 }

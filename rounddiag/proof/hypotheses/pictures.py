@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from rounddiag.proof.hypotheses.hypothesis import Edit, Need, register_hypothesi
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 
 LARGEST_WINDOW = 8
+OPAQUE = 255  # of the alpha of a pixel, at most
 SHOWN: tuple[Need, ...] = ("pictures",)
 FEATURES: tuple[Need, ...] = ("pictures", "features")
 _lost = partial(register_hypothesis, cause="dropped_image", needs=SHOWN)
@@ -98,6 +100,21 @@ for _look in ("grey", "white", "black"):
     _lost(f"later_images_{_look}", f"{_look} pictures after the first")(
         _show(1, None, _look)
     )
+
+
+@_other(
+    "transparent_pixels_stored_colour",
+    "transparent pixels in their stored colour, not on white",
+)
+def _ignore_transparency(trajectory: Trajectory, samples: Samples) -> Request | None:
+    """Show what is stored behind transparent pixels, if any picture has some."""
+    images = [shot.image() for shot in trajectory.shots]
+    if not any(
+        image.mode == "RGBA" and np.asarray(image)[..., -1].min() < OPAQUE
+        for image in images
+    ):
+        return None
+    return _show(look="stored_colour")(trajectory, samples)
 
 
 def _window(size: int, *, removed: bool) -> Edit:
