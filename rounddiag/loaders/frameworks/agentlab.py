@@ -50,23 +50,28 @@ def read_episode(lines: JsonLines, source: Source) -> Iterator[Transcript]:
             thought = {"thinking": info.get("think")}
             turn = transcript.add({"content": [thought, {"text": action}]}, GENERATED)
             turn.action = action
-            turn.columns = {
-                **transcript.plain(info, "think", of="agent_info"),
-                **transcript.plain(step.get("stats"), of="stats"),
-                **outcome(step.get("stats"), **_OUTCOME),
-                **outcome(_fields(after.get("obs")), error="last_action_error"),
-                **plain_values({"reward": after.get("reward")}),
-            }
+            stats = step.get("stats")
+            turn.columns = transcript.merge(
+                agent_info=transcript.plain(info, "think", of="agent_info"),
+                stats=transcript.plain(stats, of="stats"),
+                outcome={
+                    **outcome(stats, **_OUTCOME),
+                    **outcome(_fields(after.get("obs")), error="last_action_error"),
+                    **plain_values({"reward": after.get("reward")}),
+                },
+            )
         else:
             transcript.leave_out(info, of="agent_info")
         unread = [f"steps.{name}" for name in transcript.plain(step, *_OF_STEPS)]
         unread += [f"steps.obs.{name}" for name in transcript.plain(seen, *_OF_SEEN)]
         transcript.left_out.update(unread)
-    transcript.columns = {
-        **transcript.plain(summary, "stack_trace"),
-        **outcome(summary, error="err_msg"),
-        **plain_values({"rewards": summary.get("cum_reward")}),
-    }
+    transcript.columns = transcript.merge(
+        summary=transcript.plain(summary, "stack_trace"),
+        outcome={
+            **outcome(summary, error="err_msg"),
+            **plain_values({"rewards": summary.get("cum_reward")}),
+        },
+    )
     yield transcript
 
 

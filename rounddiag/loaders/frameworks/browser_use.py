@@ -37,21 +37,22 @@ def read_history(lines: JsonLines, source: Source) -> Iterator[Transcript]:
             _add_step(transcript, step)
         usage = document.get("usage")
         totals = {"num_generated": "total_completion_tokens", "cost": "total_cost"}
-        transcript.columns |= {
-            **transcript.plain(document, "history", "usage"),
-            **transcript.named(usage, of="usage"),
-            **outcome(usage, **totals),
-        }
+        transcript.columns = transcript.merge(
+            document=transcript.plain(document, "history", "usage"),
+            result=transcript.columns,
+            usage=transcript.named(usage, of="usage"),
+            outcome=outcome(usage, **totals),
+        )
         yield transcript
 
 
 def _add_step(transcript: Transcript, step: dict[str, Any]) -> None:
     state, metadata = object_in(step.get("state")), object_in(step.get("metadata"))
-    columns = {
-        **transcript.plain(state, *_STATE, of="state"),
-        **transcript.plain(metadata, *_TIMES, of="metadata"),
-        **seconds_between(*(metadata.get(name) for name in _TIMES)),
-    }
+    columns = transcript.merge(
+        state=transcript.plain(state, *_STATE, of="state"),
+        metadata=transcript.plain(metadata, *_TIMES, of="metadata"),
+        outcome=seconds_between(*(metadata.get(name) for name in _TIMES)),
+    )
     shot = {"image": state.get("screenshot_path")}
     if isinstance(data := state.get("screenshot"), str):
         shot = {"image_base64": data}
