@@ -885,7 +885,7 @@ JSON_KINDS = ("text", "whole number", "float", "NaN", "list", "array", "object")
 @settings(
     max_examples=int(os.environ.get("ROUNDDIAG_MORE", 6 * settings().max_examples))
 )
-@given(data=st.data(), case=st.sampled_from([*CASES]), seven=st.integers(0, 19))
+@given(data=st.data(), case=st.sampled_from([*CASES]), seven=st.integers(0, 59))
 def test_a_value_that_is_added_anywhere_is_somewhere(
     tmp_path_factory: pytest.TempPathFactory,
     data: st.DataObject,

@@ -198,6 +198,19 @@ class Transcript:
                 merged[name], origins[name] = value, origin
         return merged
 
+    def described(
+        self, record: Fields, name: str, *keys: str, column: str = "", of: str = ""
+    ) -> dict[str, object]:
+        """Return a field as a column: plain, or a text of some keys of its object."""
+        value, place = record.get(name), f"{of}.{name}".removeprefix(".")
+        if isinstance(value, dict):
+            plain = plain_values(value)
+            used = [key for key in keys if key in plain]
+            self.leave_out(value, *used, of=place)
+            value = ": ".join(str(plain[key]) for key in used)
+        (text,) = (*self.plain({name: value}, of=of).values(), "")[:1]
+        return {} if text == "" else {column or name: text}
+
     def leave_out(self, record: object, *used: str, of: str) -> None:
         """Leave out and name all fields of an object, except some."""
         self.left_out.update(self.named(record, *used, of=of))

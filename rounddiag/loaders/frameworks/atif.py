@@ -143,11 +143,8 @@ def _add_trial(transcript: Transcript) -> None:
         if first is None and len(named) == 1:
             first = named.popitem()[1]
         columns |= {"rewards": first, **{f"reward.{k}": v for k, v in named.items()}}
-    failed = result.get("exception_info")
-    if isinstance(failed, dict):
-        columns[ERROR.name] = (
-            f"{failed.get('exception_type')}: {failed.get('exception_message')}"
-        )
+    parts = ("exception_type", "exception_message")
+    columns |= transcript.described(result, "exception_info", *parts, column=ERROR.name)
     if "task_name" in own:
         columns["uid"] = own["task_name"]
     given = transcript.plain(used, "n_output_tokens", "cost_usd", of="agent_result")

@@ -13,7 +13,7 @@ from typing import Any
 from rounddiag.batch.content import Piece, as_json
 from rounddiag.batch.messages import describe_calls
 from rounddiag.batch.turns import GENERATED
-from rounddiag.loaders.assembly.turns import Transcript, plain_values
+from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome, seconds_between
@@ -107,7 +107,7 @@ def _add_result(
     transcript.columns |= transcript.named(result.get("judgement"), of="judgement")
     ended = ("is_done", "success")
     transcript.leave_out(result, *_RESULTS, "judgement", *ended, of="result")
-    transcript.columns |= plain_values({n: result.get(n) for n in ended})
+    transcript.columns |= transcript.plain({n: result.get(n) for n in ended})
 
 
 BROWSER_USE = Format(

@@ -211,11 +211,12 @@ _OF_ROWS = (
 def _columns(transcript: Transcript, record: _Record) -> dict[str, object]:
     used = (*([] if "images" in record else ["image"]), *_of_sharegpt(record))
     timing = record.get("timing")
-    facts = {**outcome(timing, seconds="total"), **outcome(record, error="error")}
-    if isinstance(error := record.get("error"), dict):
-        name = "error_chain_repr" if "error_chain_repr" in error else "error"
-        facts["error"] = str(error.get(name))
-        transcript.leave_out(error, name, of="error")
+    chain = "error_chain_repr"
+    key = chain if chain in object_in(record.get("error")) else "error"
+    facts = {
+        **outcome(timing, seconds="total"),
+        **transcript.described(record, "error", key),
+    }
     for name in ("example_id", "task_id"):
         if record.get(name) is not None:
             facts["uid"] = str(record[name])

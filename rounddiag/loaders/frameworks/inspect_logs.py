@@ -83,11 +83,9 @@ def _sample(document: dict[str, Any], source: Source) -> Transcript:
         **outcome(next(iter(choices), None), status="stop_reason"),
         **outcome(document, seconds="total_time"),
         **_usage(used.values()),
+        **transcript.described(document, "error", "message"),
+        **transcript.described(document, "limit", "type"),
     }
-    for field, inner in (("error", "message"), ("limit", "type")):
-        if isinstance(part := document.get(field), dict):
-            facts[field] = str(part.get(inner))
-            transcript.left_out |= {f"{field}.{key}" for key in part.keys() - {inner}}
     _add_scores(transcript, facts, object_in(document.get("scores")))
     transcript.columns = transcript.merge(
         sample=transcript.plain(document, *_OF_SAMPLES),

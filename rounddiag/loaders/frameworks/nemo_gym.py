@@ -74,12 +74,13 @@ def _columns(transcript: Transcript, record: dict[str, Any]) -> dict[str, object
     request = "responses_create_params"
     transcript.leave_out(record[request], "input", of=request)
     facts = {"model": response.get("model"), "rewards": record.get("reward")}
-    if isinstance(agent := record.get("agent_ref"), dict):
-        facts["agent"] = agent.get("name")
-    if isinstance(cut := response.get("incomplete_details"), dict):
-        facts["status"] = cut.get("reason")
-    if isinstance(error := response.get("error"), dict):
-        facts["error"] = error.get("message")
+    facts |= {
+        **transcript.described(record, "agent_ref", "name", column="agent"),
+        **transcript.described(
+            response, "incomplete_details", "reason", column="status", of="response"
+        ),
+        **transcript.described(response, "error", "message", of="response"),
+    }
     usage = transcript.plain(response.get("usage"), of="response.usage")
     facts |= outcome(usage, num_generated="output_tokens")
     if (task := record.get("_ng_task_index")) is not None:

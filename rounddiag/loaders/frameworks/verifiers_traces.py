@@ -124,8 +124,7 @@ def _call_columns(transcript: Transcript, call: Mapping[str, Any]) -> dict[str, 
     match call.get("time"):
         case {"start": float(start), "end": float(end)} if end:
             facts |= {"sampling_seconds": end - start, SECONDS.name: end - start}
-    if isinstance(error := call.get("error"), dict):
-        facts["error"] = f"{error.get('type')}: {error.get('message')}"
+    facts |= transcript.described(call, "error", "type", "message", of="calls")
     return transcript.merge(calls=columns, usage=usage, outcome=facts)
 
 
@@ -388,8 +387,9 @@ def _columns(
     match episode:
         case {"group": {"id": str(group)}}:
             columns["uid"] = group
-    for error in objects_in(trace.get("errors"))[-1:]:
-        columns["error"] = f"{error.get('type')}: {error.get('message')}"
+    *before, last = objects_in(trace.get("errors")) or [{}]
+    columns |= transcript.described({"error": last}, "error", "type", "message")
+    transcript.left_out |= {"errors"} if before else set()
     match episode.get("run"):
         case {"work": {"policy": {"start": int(start), "end": int(end)}}}:
             columns |= {"min_weight_version": start, "max_weight_version": end}

@@ -38,6 +38,7 @@ from rounddiag.loaders.source import Source, inside, load_errors
 from rounddiag.loaders.tables import (
     LazyFields,
     as_list,
+    replaced_names,
     rows_of,
     table_of,
     with_picture_column,
@@ -211,11 +212,15 @@ def _with_columns(batch: Batch, rollouts: RolloutFile) -> Batch:
     num_others = rollouts.num_rollouts - len({*rollouts.positions})
     left_out = {*table.fields, *table.columns} - {*texts}
     left_out |= {*left_out_of(batch), *rollouts.unread}
+    left_out |= {*replaced_names(texts, batch.sample_columns)}
+    group_ids = tuple(map(str, groups)) if is_grouped else batch.group_ids
+    if batch.group_ids and not SAME_PROMPT.keys() & batch.meta.keys():
+        left_out |= {*replaced_names({"uid": batch.group_ids}, {"uid": group_ids})}
     prompts, responses = _divided(rollouts)
     batch = _with_sampler_prompts(batch, prompts, rollouts)
     return replace(
         batch,
-        group_ids=tuple(map(str, groups)) if is_grouped else batch.group_ids,
+        group_ids=group_ids,
         rollout_ids=tuple(row.long().clone() for row in responses) or None,
         sample_columns={**texts, **batch.sample_columns},
         meta={
