@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from rounddiag.columns.sources import describe_kind
 from rounddiag.errors import LoadError
 from rounddiag.loaders.arrow import arrow_of_frame, table_from_arrow
@@ -59,6 +61,4 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
             advice="Pass the path of a saved batch, or its columns by name:"
             ' {"response_ids": ..., "response_mask": ..., ...}.',
         )
-    import pyarrow as pa
-
     return table_from_arrow(pa.table(data), source), source
