@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,12 @@ from rounddiag.loaders.assembly.turns import Transcript, plain_values
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome
+from rounddiag.loaders.packed import unpack
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.pickle.unpickler import PickleMachine
-from rounddiag.loaders.source import Source, damage_error, inside, load_errors
+from rounddiag.loaders.source import Source, inside, load_errors
 from rounddiag.loaders.stored import scalar_value
 from rounddiag.text.json_text import object_in
-
-_MOST_BYTES = 1 << 28  # of a step, unpacked: texts of a page
 
 
 def read_episode(lines: JsonLines, source: Source) -> Iterator[Transcript]:
@@ -88,17 +85,8 @@ _OF_SEEN = ("goal", "last_action_error", "screenshot")
 
 
 def _step(folder: Path, number: int) -> dict[str, Any]:
-    source = Source.of_file(inside(folder, f"step_{number}.pkl.gz"))
-    try:
-        with source.whole().open() as packed, gzip.GzipFile(fileobj=packed) as unpacked:
-            data = unpacked.read(_MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        fault = f"no whole gzip file: {error!s:.80}"
-        raise damage_error(found=fault, file=source.path) from error
-    if len(data) > _MOST_BYTES:
-        fault = f"more than {_MOST_BYTES:,} bytes in a step"
-        raise damage_error(found=fault, file=source.path)
-    span = source.of_bytes(data).whole()
+    source = unpack(Source.of_file(inside(folder, f"step_{number}.pkl.gz")))
+    span = source.whole()
     with load_errors(source), span.open() as stream:
         return _fields(PickleMachine(span, stream).run())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -14,13 +13,13 @@ from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import read_document
 from rounddiag.loaders.outcome import outcome
+from rounddiag.loaders.packed import unpack
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import LazyFields
 from rounddiag.loaders.torch_file import data_start, open_zip
 from rounddiag.text.json_text import object_in, objects_in
 
 _ZSTD = 93  # the number of a zip's method
-_MOST_BYTES = 1 << 29  # of a sample, unpacked
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # Inspect's values of these letters
 
 
@@ -33,32 +32,19 @@ def read_log(_: object, source: Source) -> Iterator[Transcript]:
             if entry.filename.startswith("samples/")
         ]
         for entry in entries:
-            data = _unpacked(archive, entry, source)
-            yield _sample(read_document(source.of_bytes(data)), source)
+            document = read_document(_unpacked(archive, entry, source))
+            yield _sample(document, source)
 
 
 def _unpacked(
     archive: zipfile.ZipFile, entry: zipfile.ZipInfo, source: Source
-) -> bytes:
-    if entry.compress_type == _ZSTD:  # which zipfile knows from Python 3.14
-        import pyarrow as pa
-
-        whole = source.whole()
-        with whole.open() as stream:
-            start = data_start(stream, entry)
-        packed = whole.part(start, entry.compress_size).read()
-        with pa.CompressedInputStream(io.BytesIO(packed), "zstd") as unpacked:
-            data = unpacked.read(_MOST_BYTES + 1)
-    else:
-        with archive.open(entry) as unpacked:
-            data = unpacked.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise source.error(
-            expected=f"samples of at most {_MOST_BYTES:,} bytes",
-            found=f"a longer one, {entry.filename!r:.60}",
-            advice="Read the log with Inspect, and save a part of it.",
-        )
-    return bytes(data)
+) -> Source:
+    if entry.compress_type != _ZSTD:  # which zipfile knows from Python 3.14
+        return source.of_bytes(archive.read(entry))
+    whole = source.whole()
+    with whole.open() as stream:
+        start = data_start(stream, entry)
+    return unpack(source.of_bytes(whole.part(start, entry.compress_size).read()))
 
 
 def _sample(document: dict[str, Any], source: Source) -> Transcript:
