@@ -15,7 +15,6 @@ from rounddiag.batch import Batch
 from rounddiag.batch.content import is_empty
 from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.batch.picture_places import with_pictures
-from rounddiag.columns.column import are_same
 from rounddiag.columns.sources import (
     Ragged,
     array_tensor,
@@ -35,6 +34,7 @@ from rounddiag.loaders.plain_columns import (
     collect_columns,
     expand_entries,
     prompt_group,
+    replaced_names,
     row_names,
     select_plain_columns,
 )
@@ -238,21 +238,6 @@ def table_of(
             *replaced_names(facts, table.info),
         ],
     )
-
-
-def replaced_names(values: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
-    """Return the names under which others have another value.
-
-    Examples
-    --------
-    >>> replaced_names({"a": [1], "b": [2], "c": 0}, {"a": [1], "b": [3]})
-    ['b']
-    """
-    return [
-        name
-        for name, value in values.items()
-        if name in others and value is not None and not are_same(value, others[name])
-    ]
 
 
 def as_table(root: Table | JsonLines | Mapping[Any, object]) -> Table:

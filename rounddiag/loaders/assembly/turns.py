@@ -15,9 +15,9 @@ from rounddiag._typing import Array
 from rounddiag.batch.content import Fields, as_json, is_empty, read_content
 from rounddiag.batch.messages import describe_calls, new_in, read_message, write_text
 from rounddiag.batch.turns import GENERATED
-from rounddiag.columns.column import are_same
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import read_picture
+from rounddiag.loaders.plain_columns import replaced_names
 from rounddiag.loaders.source import Source, inside
 from rounddiag.schema import ERROR
 from rounddiag.text.json_text import object_in
@@ -191,11 +191,10 @@ class Transcript:
         merged: dict[str, object] = {}
         origins: dict[str, str] = {}
         for origin, columns in parts.items():
-            for name, value in columns.items():
-                old = merged.get(name)
-                if not is_empty(old) and not are_same(old, value):
-                    self.left_out.add(f"{origins[name]}.{name}")
-                merged[name], origins[name] = value, origin
+            replaced = replaced_names(merged, columns)
+            self.left_out |= {f"{origins[name]}.{name}" for name in replaced}
+            merged |= columns
+            origins |= dict.fromkeys(columns, origin)
         return merged
 
     def described(

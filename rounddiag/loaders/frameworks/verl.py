@@ -25,7 +25,7 @@ from rounddiag.loaders.field_reader import divide_sequences
 from rounddiag.loaders.fields import field_of, is_per_token
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.plain_columns import collect_columns
+from rounddiag.loaders.plain_columns import collect_columns, replaced_names
 from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import (
     DTYPES,
@@ -43,7 +43,6 @@ from rounddiag.loaders.tables import (
     as_list,
     batch_from_table,
     column_values,
-    replaced_names,
     table_of,
 )
 from rounddiag.loaders.torch_file import read_torch

@@ -31,14 +31,14 @@ from rounddiag.loaders.frameworks.slime.samples import (
 from rounddiag.loaders.plain_columns import (
     SAME_PROMPT,
     collect_columns,
-    record_columns,
+    replaced_names,
     select_plain_columns,
+    with_round_column,
 )
 from rounddiag.loaders.source import Source, inside, load_errors
 from rounddiag.loaders.tables import (
     LazyFields,
     as_list,
-    replaced_names,
     rows_of,
     table_of,
     with_picture_column,
@@ -364,20 +364,11 @@ def _with_sampler_prompts(
     ]
     if all(map(torch.equal, trained, sampled)):
         return batch
-    known, rounds = batch.round_columns, batch.rounds
-    keys = zip(*(known.get(name, ()) for name in _KEYS), strict=True)
-    records = {
-        (int(sample), int(index)): {k: v[row] for k, v in known.items()}
-        for row, (sample, index) in enumerate(keys)
-    }
-    ids = batch.require_ids().long()
-    columns = (rounds.sample.tolist(), rounds.round.tolist(), rounds.start.tolist())
-    for sample, index, start in zip(*columns, strict=True):
-        read = torch.cat([sampled[sample], ids[int(batch.offsets[sample]) : start]])
-        record = records.setdefault((sample, index), {})
-        record[SAMPLER_PROMPTS] = read.tolist()
-    rows = [(*key, record) for key, record in sorted(records.items())]
-    return replace(batch, round_columns=record_columns(rows)[0])
-
-
-_KEYS = ("sample", "round")  # of round columns
+    ids, rounds = batch.require_ids().long(), batch.rounds
+    places = zip(rounds.sample.tolist(), rounds.start.tolist(), strict=True)
+    read = [
+        torch.cat([sampled[sample], ids[int(batch.offsets[sample]) : start]]).tolist()
+        for sample, start in places
+    ]
+    column = np.fromiter(read, dtype=object, count=len(read))
+    return with_round_column(batch, SAMPLER_PROMPTS, column)
