@@ -841,7 +841,10 @@ LAYOUTS: dict[str, list[dict[str, Any]]] = {
         }
     ],
 }
-OURS = ("row", "num_rows", "content", "status", "id", "reward", "is_rewritten")
+OURS = (
+    *("row", "num_rows", "content", "status", "id", "reward", "is_rewritten"),
+    *("error", "uid", "step", "seconds"),
+)
 
 
 def is_somewhere(batch: rd.Batch, path: tuple[Any, ...], name: str, kind: str) -> bool:
