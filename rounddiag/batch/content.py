@@ -233,6 +233,8 @@ def _outputs(value: object, kind: str, name: str) -> Iterator[Piece]:
         return
     if isinstance(value, dict) and (value := _result(data := value)) is not data:
         yield from _images_in(data, kind or name)
+    if isinstance(value, list) and all(isinstance(v, int | float) for v in value):
+        value = as_json(value)
     for piece in _content(value, kind if OUTPUT.search(kind) else ""):
         yield replace(piece, is_output=True, is_error=name == "error")
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.batch.content import is_empty
 from rounddiag.batch.left_out import left_out_entry, left_out_of
 from rounddiag.columns.column import (
     MAX_INTEGER_BITS,
@@ -109,7 +108,7 @@ def replaced_names(values: Mapping[str, Any], others: Mapping[str, Any]) -> list
     return [
         name
         for name, value in values.items()
-        if name in others and not is_empty(value) and not are_same(value, others[name])
+        if name in others and value is not None and not are_same(value, others[name])
     ]
 
 

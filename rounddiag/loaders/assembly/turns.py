@@ -191,7 +191,8 @@ class Transcript:
         merged: dict[str, object] = {}
         origins: dict[str, str] = {}
         for origin, columns in parts.items():
-            replaced = replaced_names(merged, columns)
+            said = {name: value for name, value in merged.items() if value != ""}
+            replaced = replaced_names(said, columns)
             self.left_out |= {f"{origins[name]}.{name}" for name in replaced}
             merged |= columns
             origins |= dict.fromkeys(columns, origin)
