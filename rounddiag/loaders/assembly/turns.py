@@ -191,7 +191,7 @@ class Transcript:
         merged: dict[str, object] = {}
         origins: dict[str, str] = {}
         for origin, columns in parts.items():
-            said = {name: value for name, value in merged.items() if value != ""}
+            said = {n: value for n, value in merged.items() if not is_empty(value)}
             replaced = replaced_names(said, columns)
             self.left_out |= {f"{origins[name]}.{name}" for name in replaced}
             merged |= columns

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from rounddiag.batch.content import MARKS
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.conversations import parsed
@@ -86,6 +87,8 @@ def _add_message(transcript: Transcript, message: _Record) -> None:
     """Add a message that the model read, or a choice, which it wrote."""
     said = {**message, **(inner := object_in(message.get("message")))}
     transcript.merge(messages_and_choices=message, message=inner)
+    marks = message.keys() & MARKS - {"index"} if inner else set()
+    transcript.left_out |= {f"messages_and_choices.{name}" for name in marks}
     is_choice = said.pop("message", None) is not None
     if said.pop("trainable", is_choice):
         transcript.add_written([said])
