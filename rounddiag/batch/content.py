@@ -233,6 +233,8 @@ def _outputs(value: object, kind: str, name: str) -> Iterator[Piece]:
         return
     if isinstance(value, dict) and (value := _result(data := value)) is not data:
         yield from _images_in(data, kind or name)
+    if isinstance(value, list) and all(isinstance(v, int | float) for v in value):
+        value = as_json(value)
     for piece in _content(value, kind if OUTPUT.search(kind) else ""):
         yield replace(piece, is_output=True, is_error=name == "error")
 
@@ -268,7 +270,7 @@ _IS_BLOCK = re.compile(r"text|image|screenshot|content|_result$|_output$")
 def _response(value: object, kind: str, name: str) -> Iterator[Piece]:
     """Read Gemini's response of a function: `response`, and `parts` with pictures."""
     for field_name, part in object_in(value).items():
-        if field_name == "name" or is_mark(field_name, part) or is_empty(part):
+        if field_name in {"name", "id"} or is_empty(part):
             continue
         if field_name in {"response", "parts"}:
             yield from _outputs(part, kind, name)

@@ -46,7 +46,6 @@ from rounddiag.loaders.detection import (
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, columns_or_rows, is_json_value
-from rounddiag.loaders.memory import in_memory
 from rounddiag.loaders.paths import resolve_paths, several_batches
 from rounddiag.loaders.source import Source, load_errors
 from rounddiag.loaders.tables import as_table
@@ -145,6 +144,8 @@ def read_table(data: object, columns: _Columns | None) -> Batch:
     source = Source(path=Path(type(data).__name__), size=0, data=b"")
     with load_errors(source):
         if not is_json_value(data):
+            from rounddiag.loaders.memory import in_memory  # takes pyarrow
+
             data, source = in_memory(data)
         return _read(data, source, columns or {})[1]
 

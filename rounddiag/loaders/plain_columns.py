@@ -16,7 +16,12 @@ from torch import Tensor
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.left_out import left_out_entry, left_out_of
-from rounddiag.columns.column import MAX_INTEGER_BITS, Column, scatter_with_missing
+from rounddiag.columns.column import (
+    MAX_INTEGER_BITS,
+    Column,
+    are_same,
+    scatter_with_missing,
+)
 from rounddiag.errors import BatchError
 from rounddiag.loaders.fields import aliases_of
 from rounddiag.loaders.pickle.placeholders import Node
@@ -90,6 +95,21 @@ _PLAIN = (int, float, str, NoneType)
 def _can_be_written(values: Sequence[object]) -> bool:
     """Return whether all integers are short enough to be written as digits."""
     return all(v.bit_length() <= MAX_INTEGER_BITS for v in values if isinstance(v, int))
+
+
+def replaced_names(values: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
+    """Return the names under which others have another value.
+
+    Examples
+    --------
+    >>> replaced_names({"a": [1], "b": [2], "c": 0}, {"a": [1], "b": [3]})
+    ['b']
+    """
+    return [
+        name
+        for name, value in values.items()
+        if name in others and value is not None and not are_same(value, others[name])
+    ]
 
 
 _MAX_CELLS_PER_VALUE = 64  # beyond which columns are left out
@@ -243,10 +263,11 @@ def with_round_rewards(batch: Batch, scores: Tensor) -> Batch:
         return batch
     rewards = torch.zeros(len(rounds), dtype=torch.float64)
     rewards.index_add_(0, owner[known], scores[at[known]].double())
-    return _with_round_column(batch, "round_reward", rewards.numpy())
+    return with_round_column(batch, "round_reward", rewards.numpy())
 
 
-def _with_round_column(batch: Batch, name: str, values: Array) -> Batch:
+def with_round_column(batch: Batch, name: str, values: Array) -> Batch:
+    """Return the batch with one more round column, which has a value for each round."""
     own = np.stack([batch.rounds.sample.numpy(), batch.rounds.round.numpy()], axis=1)
     columns = dict(batch.round_columns)
     stored = np.empty((0, 2), dtype=np.int64)

@@ -22,7 +22,6 @@ from rounddiag.columns.sources import (
     row_tensors,
 )
 from rounddiag.core.columns import to_numpy
-from rounddiag.core.versions import TRAINER
 from rounddiag.loaders.assembly.images import read_picture, with_screenshots
 from rounddiag.loaders.field_batch import batch_from_fields
 from rounddiag.loaders.fields import aliases_of
@@ -35,6 +34,7 @@ from rounddiag.loaders.plain_columns import (
     collect_columns,
     expand_entries,
     prompt_group,
+    replaced_names,
     row_names,
     select_plain_columns,
 )
@@ -231,8 +231,12 @@ def table_of(
     facts = {str(key): scalar_value(value) for key, value in (info or {}).items()}
     return replace(
         table,
-        columns={**(columns or {}), **table.columns} if columns else table.columns,
+        columns={**columns, **table.columns} if columns else table.columns,
         info={**facts, **table.info},
+        left_out=[
+            *replaced_names(columns or {}, table.columns),
+            *replaced_names(facts, table.info),
+        ],
     )
 
 
@@ -392,7 +396,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     fields, columns = LazyFields.watch(table.fields), expand_entries(table.columns)
     if TURN_SCORES in fields:  # its lists of numbers look like a field per token
         columns[TURN_SCORES] = [row.tolist() for row in row_list(fields[TURN_SCORES])]
-    if "group_ids" in columns:
+    if "uid" not in columns and "group_ids" in columns:
         columns["uid"] = columns.pop("group_ids")
     ids = columns.pop("sample_ids", None)
     pictures = {
@@ -408,8 +412,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
         sample_ids=None if ids is None else row_names(ids),
     )
     inputs = columns.pop("multi_modal_inputs", None)
-    used = {*batch.sample_columns, *batch.meta["sampling"], *_list_converted(batch)}
-    others = [name for name in (*columns, *table.info) if name not in used]
+    others = _left_out(batch, columns, table.info)
     unread = [*table.left_out, *fields.left_out, *others]
     entry = left_out_entry({*left_out_of(batch), *unread})
     batch = batch.with_meta({**batch.meta, **table.facts, **entry})
@@ -419,11 +422,20 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     return batch
 
 
-def _list_converted(batch: Batch) -> list[str]:
-    scores = [TURN_SCORES] * ("turn_score" in batch.round_columns)
-    groups, rewards = batch.group_ids is not None, batch.rewards is not None
-    facts = [*aliases_of("step"), "old_log_probs_source", TRAINER, RECORDS]
-    return [*facts, *scores, *["uid"] * groups, *["rewards"] * rewards]
+def _left_out(
+    batch: Batch, columns: Mapping[str, Any], info: Mapping[str, Any]
+) -> list[str]:
+    """Return the columns, and the values for all samples, that a batch has nowhere."""
+    fields = {name: columns[name] for name in ("uid", "rewards") if name in columns}
+    used = {*batch.sample_columns, *select_plain_columns(fields, len(batch)), RECORDS}
+    used |= {TURN_SCORES} if "turn_score" in batch.round_columns else set()
+    steps = dict.fromkeys(aliases_of("step"), batch.step)
+    shown = {**batch.meta, **batch.meta["sampling"], **steps}
+    return [
+        *(name for name in columns if name not in used),
+        *(name for name in info if name not in shown),
+        *replaced_names(info, shown),
+    ]
 
 
 def with_picture_column(

@@ -117,6 +117,12 @@ def _alike(where: Path_, root: Any) -> list[dict[Any, Any]]:
     return records if all(isinstance(record, dict) for record in records) else []
 
 
+def _marks_of(record: dict[Any, Any]) -> set[str]:
+    if OF_MESSAGES & record.keys():
+        return MARKS
+    return {"id"} if {"name", "response"} <= record.keys() else set()  # of Gemini
+
+
 TABLES = (".parquet", ".arrow")
 PICKLES = (".pkl", ".pt")
 Case = Path | list[dict[str, Any]]  # a file, or rows in memory
@@ -166,10 +172,10 @@ def load_with(
     def add(read: object, root: Any) -> None:
         nonlocal is_added
         records = _alike(where, root) if read == tree else []
-        is_mark = name in MARKS and not isinstance(value, dict | list | Image.Image)
         if not records or any(name in record for record in records):
             return
-        if not (is_mark and any(OF_MESSAGES & record.keys() for record in records)):
+        is_plain = not isinstance(value, dict | list | Image.Image)
+        if not (is_plain and any(name in _marks_of(record) for record in records)):
             is_added = True
             for record in records:
                 record[name] = value

@@ -146,20 +146,16 @@ def test_numbered_tables_are_not_joined(tmp_path: Path) -> None:
         rd.load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("folder", "module", "found"),
-    [
-        ("inspect-ai-0.3.285", "inspect_logs", "found a longer one, 'samples/"),
-        ("browsergym-experiments-0.14.3", "agentlab", "found more than 99 bytes"),
-    ],
-)
-def test_packed_files_are_unpacked_up_to_a_limit(
-    folder: str, module: str, found: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = f"rounddiag.loaders.frameworks.{module}"
-    monkeypatch.setattr(f"{home}._MOST_BYTES", 99)
-    with pytest.raises(LoadError, match=found):
-        rd.load(DATA / folder)
+@pytest.mark.parametrize("damage", [b"no gzip", b"cut off"])
+def test_a_damaged_step_of_browsergym_is_refused(damage: bytes, tmp_path: Path) -> None:
+    folder = shutil.copytree(
+        DATA / "browsergym-experiments-0.14.3/menu", tmp_path / "a"
+    )
+    step = folder / "step_1.pkl.gz"
+    whole = step.read_bytes()
+    step.write_bytes(damage if damage == b"no gzip" else whole[: len(whole) // 2])
+    with pytest.raises(LoadError, match=r"(?s)step_1.*damaged"):
+        rd.load(folder)
 
 
 def osworld_row(step: int, action: str, **more: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.plain_columns import (
     collect_columns,
     record_columns,
+    replaced_names,
     row_names,
     select_plain_columns,
     sum_rewards,
@@ -225,11 +226,7 @@ def _with_calls(samples: Sequence[Transcript], fields: dict[str, Any]) -> Batch:
     batch = _with_rounds(replace(joined, **others), samples, turn_of_round)
     keys = {name: known[name] for name in ("sample", "round")}
     derived = context_columns(batch)
-    lost = {
-        name
-        for name in derived.keys() & batch.round_columns.keys()
-        if derived[name].tolist() != batch.round_columns[name].tolist()
-    }
+    lost = replaced_names(batch.round_columns, derived)
     return replace(
         batch,
         round_columns={**keys, **batch.round_columns, **derived},

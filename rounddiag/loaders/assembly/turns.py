@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -17,6 +17,7 @@ from rounddiag.batch.messages import describe_calls, new_in, read_message, write
 from rounddiag.batch.turns import GENERATED
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import read_picture
+from rounddiag.loaders.plain_columns import replaced_names
 from rounddiag.loaders.source import Source, inside
 from rounddiag.schema import ERROR
 from rounddiag.text.json_text import object_in
@@ -109,11 +110,11 @@ class Transcript:
         shots = (p.picture for p in said.pieces if p.kind == "picture")
         turn.images += self.pictures(*shots)
         own = self.plain(said.others, of="messages")
-        both = {**turn.columns, **own}
-        twice = own.keys() & turn.columns.keys() if turn.is_round else both.keys()
-        lost = {name for name in twice if not is_empty(both[name])}
-        self.left_out |= {f"messages.{name}" for name in lost}
-        turn.columns = {**own, **turn.columns} if turn.is_round else {}
+        columns = self.merge(messages=own, round=turn.columns)
+        if not turn.is_round:
+            lost = {name for name, value in columns.items() if not is_empty(value)}
+            self.left_out |= {f"messages.{name}" for name in lost}
+        turn.columns = columns if turn.is_round else {}
         failed = [piece.text for piece in said.pieces if piece.is_error]
         if failed and (last := self.last_round):
             before = [last.columns[ERROR.name]] if ERROR.name in last.columns else []
@@ -181,6 +182,34 @@ class Transcript:
     def named(self, record: object, *used: str, of: str) -> dict[str, object]:
         """Return the same columns under names that begin with the object's."""
         return {f"{of}.{n}": v for n, v in self.plain(record, *used, of=of).items()}
+
+    def merge(self, **parts: Mapping[str, object]) -> dict[str, object]:
+        """Join columns, of which the last of each name is taken.
+
+        Another value of the name is left out, and named after its part.
+        """
+        merged: dict[str, object] = {}
+        origins: dict[str, str] = {}
+        for origin, columns in parts.items():
+            said = {n: value for n, value in merged.items() if not is_empty(value)}
+            replaced = replaced_names(said, columns)
+            self.left_out |= {f"{origins[name]}.{name}" for name in replaced}
+            merged |= columns
+            origins |= dict.fromkeys(columns, origin)
+        return merged
+
+    def described(
+        self, record: Fields, name: str, *keys: str, column: str = "", of: str = ""
+    ) -> dict[str, object]:
+        """Return a field as a column: plain, or a text of some keys of its object."""
+        value, place = record.get(name), f"{of}.{name}".removeprefix(".")
+        if isinstance(value, dict):
+            plain = plain_values(value)
+            used = [key for key in keys if key in plain]
+            self.leave_out(value, *used, of=place)
+            value = ": ".join(str(plain[key]) for key in used)
+        (text,) = (*self.plain({name: value}, of=of).values(), "")[:1]
+        return {} if text == "" else {column or name: text}
 
     def leave_out(self, record: object, *used: str, of: str) -> None:
         """Leave out and name all fields of an object, except some."""

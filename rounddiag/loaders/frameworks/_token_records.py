@@ -16,6 +16,7 @@ from rounddiag.columns.column import is_unknown
 from rounddiag.loaders.field_reader import divide_sequences
 from rounddiag.loaders.fields import field_of, is_per_token
 from rounddiag.loaders.json_lines import Record
+from rounddiag.loaders.plain_columns import collect_columns
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, batch_from_table
 
@@ -98,23 +99,21 @@ class TokenRecords:
             "mask_source": self._mask_source,
             "prompt_source": f"the tokens before the first 1 of `{self._mask_source}`",
         }
+        columns, few = collect_columns(self._columns)
         table = Table(
             fields=fields,
-            columns=self._table(),
+            columns={
+                name: values
+                for name, values in columns.items()
+                if not all(
+                    v is None or (field_of(name) and is_unknown(v)) for v in values
+                )
+            },
             info=info,
-            left_out=[*self._left_out | partial],
+            left_out=[*self._left_out | partial, *few],
             facts=facts,
         )
         return batch_from_table(table.with_prompt_groups(), self._source)
-
-    def _table(self) -> dict[str, list[object]]:
-        names = dict.fromkeys(name for row in self._columns for name in row)
-        table = {name: [row.get(name) for row in self._columns] for name in names}
-        return {
-            name: values
-            for name, values in table.items()
-            if not all(v is None or (field_of(name) and is_unknown(v)) for v in values)
-        }
 
 
 def _is_of_tokens(name: str, values: object) -> bool:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,12 @@ from rounddiag.loaders.assembly.turns import Transcript, plain_values
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome
+from rounddiag.loaders.packed import unpack
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.pickle.unpickler import PickleMachine
-from rounddiag.loaders.source import Source, damage_error, inside, load_errors
+from rounddiag.loaders.source import Source, inside, load_errors
 from rounddiag.loaders.stored import scalar_value
 from rounddiag.text.json_text import object_in
-
-_MOST_BYTES = 1 << 28  # of a step, unpacked: texts of a page
 
 
 def read_episode(lines: JsonLines, source: Source) -> Iterator[Transcript]:
@@ -50,23 +47,28 @@ def read_episode(lines: JsonLines, source: Source) -> Iterator[Transcript]:
             thought = {"thinking": info.get("think")}
             turn = transcript.add({"content": [thought, {"text": action}]}, GENERATED)
             turn.action = action
-            turn.columns = {
-                **transcript.plain(info, "think", of="agent_info"),
-                **transcript.plain(step.get("stats"), of="stats"),
-                **outcome(step.get("stats"), **_OUTCOME),
-                **outcome(_fields(after.get("obs")), error="last_action_error"),
-                **plain_values({"reward": after.get("reward")}),
-            }
+            stats = step.get("stats")
+            turn.columns = transcript.merge(
+                agent_info=transcript.plain(info, "think", of="agent_info"),
+                stats=transcript.plain(stats, of="stats"),
+                outcome={
+                    **outcome(stats, **_OUTCOME),
+                    **outcome(_fields(after.get("obs")), error="last_action_error"),
+                    **plain_values({"reward": after.get("reward")}),
+                },
+            )
         else:
             transcript.leave_out(info, of="agent_info")
         unread = [f"steps.{name}" for name in transcript.plain(step, *_OF_STEPS)]
         unread += [f"steps.obs.{name}" for name in transcript.plain(seen, *_OF_SEEN)]
         transcript.left_out.update(unread)
-    transcript.columns = {
-        **transcript.plain(summary, "stack_trace"),
-        **outcome(summary, error="err_msg"),
-        **plain_values({"rewards": summary.get("cum_reward")}),
-    }
+    transcript.columns = transcript.merge(
+        summary=transcript.plain(summary, "stack_trace"),
+        outcome={
+            **outcome(summary, error="err_msg"),
+            **plain_values({"rewards": summary.get("cum_reward")}),
+        },
+    )
     yield transcript
 
 
@@ -83,17 +85,8 @@ _OF_SEEN = ("goal", "last_action_error", "screenshot")
 
 
 def _step(folder: Path, number: int) -> dict[str, Any]:
-    source = Source.of_file(inside(folder, f"step_{number}.pkl.gz"))
-    try:
-        with source.whole().open() as packed, gzip.GzipFile(fileobj=packed) as unpacked:
-            data = unpacked.read(_MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        fault = f"no whole gzip file: {error!s:.80}"
-        raise damage_error(found=fault, file=source.path) from error
-    if len(data) > _MOST_BYTES:
-        fault = f"more than {_MOST_BYTES:,} bytes in a step"
-        raise damage_error(found=fault, file=source.path)
-    span = source.of_bytes(data).whole()
+    source = unpack(Source.of_file(inside(folder, f"step_{number}.pkl.gz")))
+    span = source.whole()
     with load_errors(source), span.open() as stream:
         return _fields(PickleMachine(span, stream).run())
 

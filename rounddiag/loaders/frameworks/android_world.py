@@ -52,13 +52,16 @@ def read_checkpoint(lines: JsonLines, source: Source) -> Iterator[Transcript]:
                 transcript,
                 {key: row[index] for key, row in rows.items() if index < len(row)},
             )
-        transcript.columns = {
-            **transcript.plain(episode, _DATA, "is_successful", "screen_config"),
-            **transcript.named(episode.get("screen_config"), of="screen_config"),
-            **outcome(episode, seconds="run_time", error="exception_info"),
-            "rewards": episode.get("is_successful"),
-            "uid": name,
-        }
+        screen = transcript.named(episode.get("screen_config"), of="screen_config")
+        transcript.columns = transcript.merge(
+            episode=transcript.plain(episode, _DATA, "is_successful", "screen_config"),
+            screen=screen,
+            outcome={
+                **outcome(episode, seconds="run_time", error="exception_info"),
+                "rewards": episode.get("is_successful"),
+                "uid": name,
+            },
+        )
         yield transcript
 
 

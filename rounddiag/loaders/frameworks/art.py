@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from rounddiag.batch.content import MARKS
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.conversations import parsed
@@ -60,20 +61,22 @@ def _trajectories(
         messages = history.get("messages_and_choices", history.get("messages"))
         for message in objects_in(messages):
             _add_message(transcript, message)
-        transcript.columns = {
-            **transcript.plain(record, *_INNER, *_RECORDS, "reward", "tools"),
+        facts = {
             **({"history": number} if len(histories) > 1 else {}),
             "rewards": record.get("reward"),
             "uid": f"group {group}",
         }
+        parts: dict[str, dict[str, object]] = {}
         for name in _RECORDS:
             values = transcript.plain(parsed(record.get(name)), of=name)
             prefix = "group_" if name.startswith("group") else ""
-            transcript.columns |= {f"{prefix}{key}": v for key, v in values.items()}
-            transcript.columns |= outcome(values, seconds="duration")
-        for theirs, ours in _VERSIONS.items():
-            if theirs in transcript.columns:
-                transcript.columns[ours] = transcript.columns.pop(theirs)
+            parts[name] = {f"{prefix}{key}": v for key, v in values.items()}
+            facts |= outcome(values, seconds="duration")
+        own = transcript.plain(record, *_INNER, *_RECORDS, "reward", "tools")
+        facts |= {
+            ours: own.pop(theirs) for theirs, ours in _VERSIONS.items() if theirs in own
+        }
+        transcript.columns = transcript.merge(row=own, **parts, outcome=facts)
         transcript.plain({"tools": parsed(history.get("tools"))})
         if source.path.stem.isdecimal():
             transcript.columns.setdefault("step", int(source.path.stem))
@@ -83,8 +86,9 @@ def _trajectories(
 def _add_message(transcript: Transcript, message: _Record) -> None:
     """Add a message that the model read, or a choice, which it wrote."""
     said = {**message, **(inner := object_in(message.get("message")))}
-    twice = {k for k in inner if k in message and message[k] != inner[k]}
-    transcript.left_out |= {f"messages_and_choices.{name}" for name in twice}
+    transcript.merge(messages_and_choices=message, message=inner)
+    marks = message.keys() & MARKS - {"index"} if inner else set()
+    transcript.left_out |= {f"messages_and_choices.{name}" for name in marks}
     is_choice = said.pop("message", None) is not None
     if said.pop("trainable", is_choice):
         transcript.add_written([said])

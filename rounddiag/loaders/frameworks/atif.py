@@ -64,13 +64,15 @@ def _trajectories(
     transcript.left_out |= trial.left_out
     agent = transcript.plain(document.get("agent"), of="agent")
     totals = transcript.plain(document.get("final_metrics"), of="final_metrics")
-    transcript.columns = {
-        **{_AGENT.get(name, f"agent.{name}"): value for name, value in agent.items()},
-        **transcript.plain(document, "schema_version", *_INNER),
-        **totals,
-        **outcome(totals, num_generated="total_completion_tokens", cost=_TOTAL_COST),
-        **({"parent": parent} if parent else trial.columns),
-    }
+    transcript.columns = transcript.merge(
+        agent={_AGENT.get(name, f"agent.{name}"): v for name, v in agent.items()},
+        document=transcript.plain(document, "schema_version", *_INNER),
+        final_metrics=totals,
+        outcome=outcome(
+            totals, num_generated="total_completion_tokens", cost=_TOTAL_COST
+        ),
+        trial={"parent": parent} if parent else trial.columns,
+    )
     for step in objects_in(document.get("steps")):
         _add_step(transcript, step)
     yield transcript
@@ -87,19 +89,19 @@ def _add_step(transcript: Transcript, step: dict[str, Any]) -> None:
     used = _OF_STEPS if is_round else (*_OF_STEPS, *_NOT_WRITTEN)
     metrics = object_in(step.get("metrics"))
     role = GENERATED if is_round else _NOT_ROUNDS
-    others = {
-        **transcript.plain(metrics, *_IDS, of="steps.metrics"),
-        **transcript.plain(step, *used, *_SAID, of="steps"),
-    }
+    others = transcript.merge(
+        metrics=transcript.plain(metrics, *_IDS, of="steps.metrics"),
+        steps=transcript.plain(step, *used, *_SAID, of="steps"),
+    )
     said = {name: step[name] for name in _SAID if name in step}
     transcript.add(
         {"content": step.get("message"), **said},
         role if is_agent else str(step.get("source")),
         call=call_of(metrics, *_IDS),
-        columns={
-            **others,
-            **outcome(others, num_generated="completion_tokens", cost="cost_usd"),
-        },
+        columns=transcript.merge(
+            steps=others,
+            outcome=outcome(others, num_generated="completion_tokens", cost="cost_usd"),
+        ),
     )
     observation = object_in(step.get("observation"))
     transcript.leave_out(observation, "results", of="steps.observation")
@@ -128,12 +130,11 @@ def _add_trial(transcript: Transcript) -> None:
     result = _read(folder.parent, "result.json") or {}
     verified = object_in(result.get("verifier_result"))
     rewards = verified.get("rewards")
-    columns = transcript.plain(result, *_OF_TRIALS, of="result.json")
+    own = transcript.plain(result, *_OF_TRIALS, of="result.json")
     used = object_in(result.get("agent_result"))
-    columns |= {
+    columns = {
         **seconds_between(result.get("started_at"), result.get("finished_at")),
         **outcome(used, num_generated="n_output_tokens", cost="cost_usd"),
-        **transcript.plain(used, "n_output_tokens", "cost_usd", of="agent_result"),
     }
     transcript.leave_out(verified, "rewards", of="verifier_result")
     if isinstance(rewards, dict):
@@ -142,14 +143,14 @@ def _add_trial(transcript: Transcript) -> None:
         if first is None and len(named) == 1:
             first = named.popitem()[1]
         columns |= {"rewards": first, **{f"reward.{k}": v for k, v in named.items()}}
-    failed = result.get("exception_info")
-    if isinstance(failed, dict):
-        columns[ERROR.name] = (
-            f"{failed.get('exception_type')}: {failed.get('exception_message')}"
-        )
-    if "task_name" in columns:
-        columns["uid"] = columns["task_name"]
-    transcript.columns = columns
+    parts = ("exception_type", "exception_message")
+    columns |= transcript.described(result, "exception_info", *parts, column=ERROR.name)
+    if "task_name" in own:
+        columns["uid"] = own["task_name"]
+    given = transcript.plain(used, "n_output_tokens", "cost_usd", of="agent_result")
+    transcript.columns = transcript.merge(
+        result=own, agent_result=given, outcome=columns
+    )
 
 
 _OF_TRIALS = ("schema_version", "agent_result", "verifier_result", "exception_info")

@@ -13,7 +13,7 @@ from typing import Any
 from rounddiag.batch.content import Piece, as_json
 from rounddiag.batch.messages import describe_calls
 from rounddiag.batch.turns import GENERATED
-from rounddiag.loaders.assembly.turns import Transcript, plain_values
+from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome, seconds_between
@@ -37,21 +37,22 @@ def read_history(lines: JsonLines, source: Source) -> Iterator[Transcript]:
             _add_step(transcript, step)
         usage = document.get("usage")
         totals = {"num_generated": "total_completion_tokens", "cost": "total_cost"}
-        transcript.columns |= {
-            **transcript.plain(document, "history", "usage"),
-            **transcript.named(usage, of="usage"),
-            **outcome(usage, **totals),
-        }
+        transcript.columns = transcript.merge(
+            document=transcript.plain(document, "history", "usage"),
+            result=transcript.columns,
+            usage=transcript.named(usage, of="usage"),
+            outcome=outcome(usage, **totals),
+        )
         yield transcript
 
 
 def _add_step(transcript: Transcript, step: dict[str, Any]) -> None:
     state, metadata = object_in(step.get("state")), object_in(step.get("metadata"))
-    columns = {
-        **transcript.plain(state, *_STATE, of="state"),
-        **transcript.plain(metadata, *_TIMES, of="metadata"),
-        **seconds_between(*(metadata.get(name) for name in _TIMES)),
-    }
+    columns = transcript.merge(
+        state=transcript.plain(state, *_STATE, of="state"),
+        metadata=transcript.plain(metadata, *_TIMES, of="metadata"),
+        outcome=seconds_between(*(metadata.get(name) for name in _TIMES)),
+    )
     shot = {"image": state.get("screenshot_path")}
     if isinstance(data := state.get("screenshot"), str):
         shot = {"image_base64": data}
@@ -106,7 +107,7 @@ def _add_result(
     transcript.columns |= transcript.named(result.get("judgement"), of="judgement")
     ended = ("is_done", "success")
     transcript.leave_out(result, *_RESULTS, "judgement", *ended, of="result")
-    transcript.columns |= plain_values({n: result.get(n) for n in ended})
+    transcript.columns |= transcript.plain({n: result.get(n) for n in ended})
 
 
 BROWSER_USE = Format(

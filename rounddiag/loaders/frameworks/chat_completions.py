@@ -19,7 +19,7 @@ from rounddiag.batch.turns import GENERATED
 from rounddiag.columns.column import is_real
 from rounddiag.loaders.assembly.turns import Transcript, said_key
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks.conversations import add_calls
+from rounddiag.loaders.frameworks.conversations import OF_CALLS, add_calls
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import Table, records_in
@@ -49,7 +49,10 @@ def read_calls(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
         messages = messages_in(prompt)
         keys = [*map(said_key, messages)]
         choices = objects_in(answer.get("choices"))
-        facts = {k: given[k] for k in given.keys() - _READ}
+        facts = {
+            f"request.{k}" if k in OF_CALLS else k: given[k]
+            for k in given.keys() - _READ
+        }
         if not choices:  # it failed
             trajectories.append([(facts, {"prompt": messages})])
         facts = {} if answer == record else facts
@@ -66,11 +69,13 @@ def read_calls(root: JsonLines | Table, source: Source) -> Iterator[Transcript]:
         transcript = Transcript(file=source.path)
         first = calls[0][0]
         transcript.columns = transcript.plain({n: first.get(n) for n in shared})
+        steps = []
         for facts, call in calls:
-            call |= {n: v for n, v in facts.items() if n not in shared}
+            own = {n: v for n, v in facts.items() if n not in shared}
+            steps.append(transcript.merge(response=call, request=own))
             if is_real(reward := facts.get("reward")):
                 transcript.columns["rewards"] = reward  # the last of its calls
-        add_calls(transcript, [call for _, call in calls])
+        add_calls(transcript, steps)
         yield transcript
 
 

@@ -154,11 +154,11 @@ def add_calls(transcript: Transcript, steps: Sequence[_Record]) -> None:
         transcript.left_out |= {f"trajectory.prompt.{name}" for name in again}
         written = messages_in(step.get("completion"))
         tokens = step.get("tokens")
-        columns = {
-            "is_rewritten": is_rewritten and bool(known),
-            **transcript.plain(step, *_OF_CALLS, of="trajectory"),
-            **_usage(transcript, step.get("response")),
-        }
+        columns = transcript.merge(
+            derived={"is_rewritten": is_rewritten and bool(known)},
+            trajectory=transcript.plain(step, *OF_CALLS, of="trajectory"),
+            response=_usage(transcript, step.get("response")),
+        )
         call = call_of(tokens, *_IDS) if isinstance(tokens, dict) else None
         used = _IDS[: 0 if call is None else 3 if call[2] is not None else 2]
         transcript.leave_out(tokens, *used, of="trajectory.tokens")
@@ -187,7 +187,7 @@ def _leave_out_repeated(
 
 _PARTS = ("prompt", "completion")
 # Of a call: what is read of it, and its answer, which is its completion.
-_OF_CALLS = ("trajectory_id", "prompt", "completion", "response", "tokens")
+OF_CALLS = ("trajectory_id", "prompt", "completion", "response", "tokens")
 
 
 def _usage(transcript: Transcript, response: object) -> dict[str, object]:
@@ -198,7 +198,8 @@ def _usage(transcript: Transcript, response: object) -> dict[str, object]:
     usage = transcript.plain(response.get("usage"), of="response.usage")
     if response.keys() - {"usage"}:
         transcript.left_out.add("trajectory.response")
-    return {**named, **usage, **outcome(usage, num_generated="completion_tokens")}
+    facts = outcome(usage, num_generated="completion_tokens")
+    return transcript.merge(message=named, usage=usage, outcome=facts)
 
 
 _OF_ROWS = (
@@ -209,24 +210,24 @@ _OF_ROWS = (
 
 def _columns(transcript: Transcript, record: _Record) -> dict[str, object]:
     used = (*([] if "images" in record else ["image"]), *_of_sharegpt(record))
-    columns = transcript.plain(record, *_OF_ROWS, *used)
-    columns = {**transcript.plain(record.get("metrics"), of="metrics"), **columns}
     timing = record.get("timing")
-    columns |= {
-        **transcript.named(timing, of="timing"),
+    chain = "error_chain_repr"
+    key = chain if chain in object_in(record.get("error")) else "error"
+    facts = {
         **outcome(timing, seconds="total"),
-        **outcome(record, error="error"),
+        **transcript.described(record, "error", key),
     }
-    if "reward" in columns:
-        columns["rewards"] = columns.pop("reward")
-    if isinstance(error := record.get("error"), dict):
-        name = "error_chain_repr" if "error_chain_repr" in error else "error"
-        columns["error"] = str(error.get(name))
-        transcript.leave_out(error, name, of="error")
     for name in ("example_id", "task_id"):
         if record.get(name) is not None:
-            columns["uid"] = str(record[name])
-    return columns
+            facts["uid"] = str(record[name])
+    columns = transcript.merge(
+        metrics=transcript.plain(record.get("metrics"), of="metrics"),
+        row=transcript.plain(record, *_OF_ROWS, *used),
+        timing=transcript.named(timing, of="timing"),
+        outcome=facts,
+    )
+    rewards = {"rewards": columns.pop("reward")} if "reward" in columns else {}
+    return transcript.merge(row=columns, reward=rewards)
 
 
 # What is left of a chat template's turns when special tokens are skipped.
@@ -248,8 +249,9 @@ def read_verl(lines: JsonLines, source: Source) -> Iterator[Transcript]:
                 role = part
             elif part or role == GENERATED:
                 transcript.turns.append(AgentTurn(role=role, text=part))
-        transcript.columns = transcript.plain(record, "input", "output", "score")
-        transcript.columns["rewards"] = record["score"]
+        columns = transcript.plain(record, "input", "output", "score")
+        score = {"rewards": record["score"]}
+        transcript.columns = transcript.merge(row=columns, score=score)
         if isinstance(record.get("uid"), str):
             transcript.names = {record["uid"]: 0}
             transcript.columns["uid"] = record["uid"].rsplit("_", 2)[0]
@@ -278,16 +280,17 @@ def read_mini_swe_agent(lines: JsonLines, source: Source) -> Iterator[Transcript
                 transcript.leave_out(action, "command", of="messages.extra.actions")
             turn.action = "\n".join(texts) or turn.action
         stats = transcript.plain(info.get("model_stats"), of="info.model_stats")
-        ended = outcome(info, status="exit_status")
-        twice = stats.keys() & ended.keys()
-        transcript.left_out |= {f"info.model_stats.{name}" for name in twice}
-        transcript.columns = {
-            **transcript.plain(document, "info", "messages", "trajectory_format"),
-            **transcript.plain(info, "exit_status", "model_stats", of="info"),
-            **stats,
-            **outcome(stats, cost="instance_cost"),
-            **ended,
-        }
+        transcript.columns = transcript.merge(
+            document=transcript.plain(
+                document, "info", "messages", "trajectory_format"
+            ),
+            info=transcript.plain(info, "exit_status", "model_stats", of="info"),
+            model_stats=stats,
+            outcome={
+                **outcome(stats, cost="instance_cost"),
+                **outcome(info, status="exit_status"),
+            },
+        )
         yield transcript
 
 
@@ -300,12 +303,17 @@ def read_rllm(lines: JsonLines, source: Source) -> Iterator[Transcript]:
             transcript = Transcript(file=source.path, names=names)
             steps = objects_in(record.get("steps"))
             add_calls(transcript, [*map(_rllm_call, steps)])
-            transcript.columns = {
-                **transcript.plain(document, "epoch", "episode_id", "trajectories"),
-                **transcript.plain(record, "reward", "steps", of="trajectories"),
-                "rewards": record.get("reward"),
-                "uid": str(document.get("task_hash")),
-            }
+            own = transcript.plain(record, "reward", "steps", of="trajectories")
+            transcript.columns = transcript.merge(
+                document=transcript.plain(
+                    document, "epoch", "episode_id", "trajectories"
+                ),
+                trajectories=own,
+                derived={
+                    "rewards": record.get("reward"),
+                    "uid": str(document.get("task_hash")),
+                },
+            )
             yield transcript
 
 

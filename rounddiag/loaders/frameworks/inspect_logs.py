@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rounddiag.batch.content import is_empty
 from rounddiag.batch.messages import messages_in
+from rounddiag.columns.column import are_same
 from rounddiag.loaders.assembly.turns import Transcript
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import read_document
 from rounddiag.loaders.outcome import outcome
+from rounddiag.loaders.packed import unpack
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables import LazyFields
 from rounddiag.loaders.torch_file import data_start, open_zip
 from rounddiag.text.json_text import object_in, objects_in
 
 _ZSTD = 93  # the number of a zip's method
-_MOST_BYTES = 1 << 29  # of a sample, unpacked
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # Inspect's values of these letters
 
 
@@ -32,32 +32,19 @@ def read_log(_: object, source: Source) -> Iterator[Transcript]:
             if entry.filename.startswith("samples/")
         ]
         for entry in entries:
-            data = _unpacked(archive, entry, source)
-            yield _sample(read_document(source.of_bytes(data)), source)
+            document = read_document(_unpacked(archive, entry, source))
+            yield _sample(document, source)
 
 
 def _unpacked(
     archive: zipfile.ZipFile, entry: zipfile.ZipInfo, source: Source
-) -> bytes:
-    if entry.compress_type == _ZSTD:  # which zipfile knows from Python 3.14
-        import pyarrow as pa
-
-        whole = source.whole()
-        with whole.open() as stream:
-            start = data_start(stream, entry)
-        packed = whole.part(start, entry.compress_size).read()
-        with pa.CompressedInputStream(io.BytesIO(packed), "zstd") as unpacked:
-            data = unpacked.read(_MOST_BYTES + 1)
-    else:
-        with archive.open(entry) as unpacked:
-            data = unpacked.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise source.error(
-            expected=f"samples of at most {_MOST_BYTES:,} bytes",
-            found=f"a longer one, {entry.filename!r:.60}",
-            advice="Read the log with Inspect, and save a part of it.",
-        )
-    return bytes(data)
+) -> Source:
+    if entry.compress_type != _ZSTD:  # which zipfile knows from Python 3.14
+        return source.of_bytes(archive.read(entry))
+    whole = source.whole()
+    with whole.open() as stream:
+        start = data_start(stream, entry)
+    return unpack(source.of_bytes(whole.part(start, entry.compress_size).read()))
 
 
 def _sample(document: dict[str, Any], source: Source) -> Transcript:
@@ -74,31 +61,40 @@ def _sample(document: dict[str, Any], source: Source) -> Transcript:
         turn = transcript.turns[-1]
         if turn.is_round and (call := calls.get(str(message.get("id")))):
             turn.columns |= call
-    transcript.columns = {**transcript.plain(document, *_OF_SAMPLES), "uid": name}
     output = object_in(document.get("output"))
     choices = objects_in(output.get("choices"))
-    transcript.columns |= {
-        **transcript.plain(output, "completion", "choices", "usage", of="output"),
+    used = object_in(document.get("model_usage"))
+    facts: dict[str, object] = {
+        "uid": name,
         **outcome(next(iter(choices), None), status="stop_reason"),
         **outcome(document, seconds="total_time"),
-        **_usage(object_in(document.get("model_usage")).values()),
+        **_usage(used.values()),
+        **transcript.described(document, "error", "message"),
+        **transcript.described(document, "limit", "type"),
     }
-    used = object_in(document.get("model_usage"))
+    _add_scores(transcript, facts, object_in(document.get("scores")))
+    transcript.columns = transcript.merge(
+        sample=transcript.plain(document, *_OF_SAMPLES),
+        output=transcript.plain(output, "completion", "choices", "usage", of="output"),
+        outcome=facts,
+    )
     for usage in (output.get("usage"), *used.values()):
         transcript.leave_out(usage, "output_tokens", "total_cost", of="usage")
     models = [name for name in used if isinstance(used[name], dict)]
     transcript.leave_out(used, *models, of="model_usage")
     for choice in choices:
         transcript.leave_out(choice, "message", "stop_reason", of="output.choices")
+        again = object_in(choice.get("message"))
+        known = next((m for m in messages if m.get("id") == again.get("id")), {})
+        transcript.left_out |= {
+            f"output.choices.message.{name}"
+            for name, value in again.items()
+            if not are_same(value, known.get(name))
+        }
     if attached.left_out:
         transcript.left_out.add("attachments")
     if any(message not in messages for message in objects_in(document.get("input"))):
         transcript.left_out.add("input")
-    for field, inner in (("error", "message"), ("limit", "type")):
-        if isinstance(part := document.get(field), dict):
-            transcript.columns[field] = str(part.get(inner))
-            transcript.left_out |= {f"{field}.{key}" for key in part.keys() - {inner}}
-    _add_scores(transcript, object_in(document.get("scores")))
     return transcript
 
 
@@ -133,21 +129,24 @@ def _usage(usages: Iterable[object]) -> dict[str, object]:
     return totals
 
 
-def _add_scores(transcript: Transcript, scores: dict[str, Any]) -> None:
+def _add_scores(
+    transcript: Transcript, columns: dict[str, object], scores: dict[str, Any]
+) -> None:
     """Add the values of the scores, and their texts; the first number is the reward."""
     for scorer, score in scores.items():
+        place = (
+            f"scores.{scorer}.value" if isinstance(score, dict) else f"scores.{scorer}"
+        )
         value = score.get("value") if isinstance(score, dict) else score
         texts = transcript.plain(score, "value", of=f"scores.{scorer}")
-        transcript.columns |= {
-            f"score.{scorer}.{key}": text for key, text in texts.items()
-        }
+        columns |= {f"score.{scorer}.{key}": text for key, text in texts.items()}
         if isinstance(value, str | int | float):
-            transcript.columns[f"score.{scorer}"] = value
+            columns[f"score.{scorer}"] = value
             number = _GRADES.get(value, value) if isinstance(value, str) else value
             if isinstance(number, int | float):
-                transcript.columns.setdefault("rewards", number)
+                columns.setdefault("rewards", number)
         elif not is_empty(value):
-            transcript.left_out.add(f"scores.{scorer}.value")
+            transcript.left_out.add(place)
 
 
 def _resolved(value: Any, attached: Mapping[str, Any]) -> Any:  # noqa: ANN401 any JSON

@@ -108,8 +108,14 @@ def _row(
 
 # What is read of each record, and digests, which say what belongs together.
 _READ = {
-    *("tokens", "prompt_ids", "reward_bits", "sequence_id", "provenance", "actor_id"),
-    *("token_id", "position", "logprob_bits", "step", "sampler", *SAMPLING),
+    "sequences": {
+        *("tokens", "prompt_ids", "reward_bits", "sequence_id"),
+        *("provenance", "actor_id"),
+    },
+    "tokens": {"token_id", "position", "logprob_bits"},
+    "scores": {"position", "logprob_bits"},
+    "llm_revisions": {"step", "sampler"},
+    "sampler": {*SAMPLING},
 }
 
 
@@ -118,7 +124,7 @@ def _unread(of: str, records: Sequence[Mapping[str, Any]]) -> set[str]:
         f"{of}.{name}"
         for record in records
         for name, value in record.items()
-        if name not in _READ and "digest" not in name and not is_empty(value)
+        if name not in _READ[of] and "digest" not in name and not is_empty(value)
     }
 
 

@@ -73,18 +73,20 @@ def _columns(transcript: Transcript, record: dict[str, Any]) -> dict[str, object
     transcript.leave_out(response, *_OF_RESPONSES, of="response")
     request = "responses_create_params"
     transcript.leave_out(record[request], "input", of=request)
-    if isinstance(agent := record.get("agent_ref"), dict):
-        columns["agent"] = agent.get("name")
     facts = {"model": response.get("model"), "rewards": record.get("reward")}
-    if isinstance(cut := response.get("incomplete_details"), dict):
-        facts["status"] = cut.get("reason")
-    if isinstance(error := response.get("error"), dict):
-        facts["error"] = error.get("message")
+    facts |= {
+        **transcript.described(record, "agent_ref", "name", column="agent"),
+        **transcript.described(
+            response, "incomplete_details", "reason", column="status", of="response"
+        ),
+        **transcript.described(response, "error", "message", of="response"),
+    }
     usage = transcript.plain(response.get("usage"), of="response.usage")
-    columns |= {**usage, **outcome(usage, num_generated="output_tokens")}
+    facts |= outcome(usage, num_generated="output_tokens")
     if (task := record.get("_ng_task_index")) is not None:
-        columns["uid"] = str(task)
-    return {**columns, **{name: v for name, v in facts.items() if v is not None}}
+        facts["uid"] = str(task)
+    known = {name: value for name, value in facts.items() if value is not None}
+    return transcript.merge(row=columns, usage=usage, outcome=known)
 
 
 NEMO_GYM = Format(

@@ -51,10 +51,7 @@ def read_run(lines: JsonLines, source: Source) -> Iterator[Transcript]:
             turn = transcript.rounds[-1]
             turn.action = f"{turn.action}\n{_text(record.get('action'))}"
             columns = _round_columns(transcript, record)
-            twice = columns.keys() & turn.columns.keys()
-            lost = {name for name in twice if columns[name] != turn.columns[name]}
-            transcript.left_out |= {f"rows.{name}" for name in lost}
-            turn.columns |= columns
+            turn.columns = transcript.merge(rows=turn.columns, last=columns)
         last = answer
         _add_observation(transcript, record)
     transcript.columns |= _sample_columns(folder)
@@ -106,11 +103,12 @@ def _round_columns(transcript: Transcript, record: dict[str, Any]) -> dict[str, 
         # A raw response repeats the parts of it.
         used = texts[:1] if response.get(_WRITTEN[0]) else texts
         columns |= transcript.named(response, *used, of="response")
-    return {
-        **columns,
-        **transcript.named(record.get("info"), of="info"),
-        **outcome(record.get("info"), status="status", error="error"),
-    }
+    info = record.get("info")
+    return transcript.merge(
+        row=columns,
+        info=transcript.named(info, of="info"),
+        outcome=outcome(info, status="status", error="error"),
+    )
 
 
 _READ = ("action", "response", "instruction", "screenshot_file", "info")

@@ -61,8 +61,9 @@ def read_skyrl(node: Node, source: Source) -> Batch:
     stored, metadata = _parts(node)
     tensors = {k: v for k, v in stored.items() if isinstance(v, StoredArray)}
     lists = {k: v for k, v in stored.items() if isinstance(v, list)}
-    if any(stored.get(name, node) is None for name in (*_NEEDED, *_NAMES)):
-        raise damage_error(found="a tensor in none of SkyRL's formats")
+    for name in (*_NEEDED, *_NAMES):
+        if stored.get(name, node) is None:
+            raise damage_error(found=f"`{name}` in none of SkyRL's formats")
     for name in _NEEDED:
         if name not in tensors:
             content = f"only {format_names(tensors)}"

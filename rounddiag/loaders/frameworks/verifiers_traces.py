@@ -119,14 +119,13 @@ def _call_columns(transcript: Transcript, call: Mapping[str, Any]) -> dict[str, 
         call, "node", "endpoint", "usage", "time", "error", of="calls"
     )
     usage = transcript.plain(call.get("usage"), of="calls.usage")
-    columns |= {**usage, **outcome(usage, num_generated="completion_tokens")}
+    facts = outcome(usage, num_generated="completion_tokens")
     transcript.leave_out(call.get("time"), "start", "end", of="calls.time")
     match call.get("time"):
         case {"start": float(start), "end": float(end)} if end:
-            columns |= {"sampling_seconds": end - start, SECONDS.name: end - start}
-    if isinstance(error := call.get("error"), dict):
-        columns["error"] = f"{error.get('type')}: {error.get('message')}"
-    return columns
+            facts |= {"sampling_seconds": end - start, SECONDS.name: end - start}
+    facts |= transcript.described(call, "error", "type", "message", of="calls")
+    return transcript.merge(calls=columns, usage=usage, outcome=facts)
 
 
 def read_annotations(lines: JsonLines, source: Source) -> Batch:
@@ -165,7 +164,10 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
                     sample = _trajectory(paths[index], rows, trace, source)
                     sample.columns |= _columns(sample, episode, trace, index)
                     if (step := steps.get(str(trace.get("id")))) is not None:
-                        sample.columns["ship_step"] = step
+                        shipped = {"ship_step": step}
+                        sample.columns = sample.merge(
+                            trace=sample.columns, orch=shipped
+                        )
                     samples.append(sample)
     if not samples:
         raise source.error(
@@ -372,7 +374,6 @@ def _columns(
 ) -> dict[str, object]:
     name = str(trace.get("id"))
     columns: dict[str, object] = {"trace_id": name, "branch": index}
-    columns |= transcript.plain(trace, *_OF_TRACES)
     if episode is not trace:
         transcript.leave_out(episode, *_OF_EPISODES, of="episode")
         transcript.leave_out(episode.get("group"), "id", of="group")
@@ -383,13 +384,12 @@ def _columns(
         transcript.leave_out(work.get("policy"), "start", "end", of="run.work.policy")
     info = object_in(trace.get("info"))
     transcript.leave_out(info, "prime_rl", of="info")
-    for key, part in (("agent", trace.get("agent")), ("info", info.get("prime_rl"))):
-        columns |= transcript.plain(part, of=key)
     match episode:
         case {"group": {"id": str(group)}}:
             columns["uid"] = group
-    for error in objects_in(trace.get("errors"))[-1:]:
-        columns["error"] = f"{error.get('type')}: {error.get('message')}"
+    *before, last = objects_in(trace.get("errors")) or [{}]
+    columns |= transcript.described({"error": last}, "error", "type", "message")
+    transcript.left_out |= {"errors"} if before else set()
     match episode.get("run"):
         case {"work": {"policy": {"start": int(start), "end": int(end)}}}:
             columns |= {"min_weight_version": start, "max_weight_version": end}
@@ -405,7 +405,12 @@ def _columns(
     scores = [(part.get("score"), part.get("weight", 1)) for part in known]
     if scores and all(isinstance(x, int | float) for pair in scores for x in pair):
         columns["rewards"] = float(sum(score * weight for score, weight in scores))
-    return columns
+    return transcript.merge(
+        trace=transcript.plain(trace, *_OF_TRACES),
+        agent=transcript.plain(trace.get("agent"), of="agent"),
+        info=transcript.plain(info.get("prime_rl"), of="info"),
+        outcome=columns,
+    )
 
 
 EPISODES = Format(

@@ -25,7 +25,7 @@ from rounddiag.loaders.field_reader import divide_sequences
 from rounddiag.loaders.fields import field_of, is_per_token
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.plain_columns import collect_columns
+from rounddiag.loaders.plain_columns import collect_columns, replaced_names
 from rounddiag.loaders.source import Source, Span, damage_error
 from rounddiag.loaders.stored import (
     DTYPES,
@@ -144,9 +144,10 @@ def _batch_fields(value: object) -> dict[str, Value]:
             value = read_torch(as_span(value))
         case (_, _, dict(encoded)):
             decoded = {str(k): _decode(v) for k, v in encoded.items()}
-            if any(v is UNREAD and field_of(k) for k, v in decoded.items()):
-                fault = "a field in neither of verl's serialisations"
-                raise damage_error(found=fault)
+            for name, field in decoded.items():
+                if field is UNREAD and field_of(name):
+                    fault = f"`{name}` in neither of verl's serialisations"
+                    raise damage_error(found=fault)
             return decoded
     fields = {} if value is None else read_tensordict(value)
     if fields is None:
@@ -196,15 +197,18 @@ def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     tags = [*map(object_in, as_list(payload.get("tags")))]
     keys = [str(key) for key in as_list(payload.get("keys"))]
     ids = {"sample_ids": keys} if keys else {}
-    columns = {**collect_columns(tags)[0], **_key_columns(keys), **ids}
+    ours = {**_key_columns(keys), **ids}
+    theirs, left_out = collect_columns(tags)
     # `extra_info` is the queue's: `_compute_old_log_prob` sets the temperature there.
     extra = object_in(payload.get("extra_info"))
-    facts = {
-        k: v for k, v in payload.items() if k not in {"tensordict", "tags", "keys"}
-    }
-    info = {**OWN_PASS, **extra, **facts}
-    info.pop("extra_info", None)
-    batch = batch_from_table(table_of(fields, columns=columns, info=info), source)
+    used = {"tensordict", "tags", "keys", *["extra_info"] * bool(extra)}
+    facts = {str(k): v for k, v in payload.items() if k not in used}
+    table = table_of(
+        fields, columns={**theirs, **ours}, info={**OWN_PASS, **extra, **facts}
+    )
+    left_out += [*table.left_out, *replaced_names(theirs, ours)]
+    left_out += replaced_names(extra, facts)
+    batch = batch_from_table(replace(table, left_out=left_out), source)
     return _by_session(without_padding_rows(batch))
 
 

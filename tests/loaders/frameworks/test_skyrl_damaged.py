@@ -129,7 +129,7 @@ def test_pictures_alone_make_no_groups(path: Path) -> None:
 def test_a_tensor_in_another_format_is_an_error(path: Path, value: object) -> None:
     write(path, {**small_batch(), "advantages": value})
 
-    assert "found a tensor in none of SkyRL's formats." in refused_file(path)
+    assert "`advantages` in none of SkyRL's formats." in refused_file(path)
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (1 << 40, 3), (-2, 3), ("2", 3)])

@@ -31,8 +31,9 @@ from rounddiag.loaders.frameworks.slime.samples import (
 from rounddiag.loaders.plain_columns import (
     SAME_PROMPT,
     collect_columns,
-    record_columns,
+    replaced_names,
     select_plain_columns,
+    with_round_column,
 )
 from rounddiag.loaders.source import Source, inside, load_errors
 from rounddiag.loaders.tables import (
@@ -211,11 +212,15 @@ def _with_columns(batch: Batch, rollouts: RolloutFile) -> Batch:
     num_others = rollouts.num_rollouts - len({*rollouts.positions})
     left_out = {*table.fields, *table.columns} - {*texts}
     left_out |= {*left_out_of(batch), *rollouts.unread}
+    left_out |= {*replaced_names(texts, batch.sample_columns)}
+    group_ids = tuple(map(str, groups)) if is_grouped else batch.group_ids
+    if batch.group_ids and not SAME_PROMPT.keys() & batch.meta.keys():
+        left_out |= {*replaced_names({"uid": batch.group_ids}, {"uid": group_ids})}
     prompts, responses = _divided(rollouts)
     batch = _with_sampler_prompts(batch, prompts, rollouts)
     return replace(
         batch,
-        group_ids=tuple(map(str, groups)) if is_grouped else batch.group_ids,
+        group_ids=group_ids,
         rollout_ids=tuple(row.long().clone() for row in responses) or None,
         sample_columns={**texts, **batch.sample_columns},
         meta={
@@ -359,20 +364,11 @@ def _with_sampler_prompts(
     ]
     if all(map(torch.equal, trained, sampled)):
         return batch
-    known, rounds = batch.round_columns, batch.rounds
-    keys = zip(*(known.get(name, ()) for name in _KEYS), strict=True)
-    records = {
-        (int(sample), int(index)): {k: v[row] for k, v in known.items()}
-        for row, (sample, index) in enumerate(keys)
-    }
-    ids = batch.require_ids().long()
-    columns = (rounds.sample.tolist(), rounds.round.tolist(), rounds.start.tolist())
-    for sample, index, start in zip(*columns, strict=True):
-        read = torch.cat([sampled[sample], ids[int(batch.offsets[sample]) : start]])
-        record = records.setdefault((sample, index), {})
-        record[SAMPLER_PROMPTS] = read.tolist()
-    rows = [(*key, record) for key, record in sorted(records.items())]
-    return replace(batch, round_columns=record_columns(rows)[0])
-
-
-_KEYS = ("sample", "round")  # of round columns
+    ids, rounds = batch.require_ids().long(), batch.rounds
+    places = zip(rounds.sample.tolist(), rounds.start.tolist(), strict=True)
+    read = [
+        torch.cat([sampled[sample], ids[int(batch.offsets[sample]) : start]]).tolist()
+        for sample, start in places
+    ]
+    column = np.fromiter(read, dtype=object, count=len(read))
+    return with_round_column(batch, SAMPLER_PROMPTS, column)
