@@ -318,6 +318,18 @@ def test_a_thought_that_two_fields_repeat_is_said_once() -> None:
     assert [piece for piece in said.pieces if piece.kind == "thought"] == [thought("t")]
 
 
+def test_thoughts_are_read_alike_under_the_names_of_servers() -> None:
+    """vLLM 0.32.0: the server answers the one name, templates get the other."""
+    both = ({"reasoning": "t"}, {"reasoning_content": "t"})
+    for fields in (*both, {**both[0], **both[1]}):
+        said = read_message({"role": "assistant", **fields, "content": "a"})
+        assert [(piece.kind, piece.text) for piece in said.pieces] == [
+            ("thought", "t"),
+            ("text", "a"),
+        ]
+        assert not said.others
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab", max_size=3),
     lambda inner: (
