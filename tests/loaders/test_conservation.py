@@ -925,3 +925,30 @@ def test_a_value_that_is_added_anywhere_is_somewhere(
     assert is_somewhere(rd.load(file), *where)
     rd.save(batch, file, redact=True)
     assert WORD.encode() not in file.read_bytes()
+
+
+VERL = "verl-0.9.1_tensordict-0.10.0"
+# Found by the test above: a name of ours that another value of the file has as well.
+SAME_NAMES: list[tuple[str, tuple[Any, ...], str, str]] = [
+    ("inspect-ai-0.3.285/gui.eval", ("output", "choices", 0, "message"), "row", "list"),
+    ("inspect-ai-0.3.285/gui.eval", (), "error", "text"),
+    ("verifiers-0.1.14/results.jsonl", ("metrics",), "reward", "whole number"),
+    ("Responses", (0, "response"), "error", "object"),
+    ("Gemini", (0, "messages", 2, "parts", 0, "functionResponse"), "status", "text"),
+    ("steps of texts", (0,), "id", "array"),
+    (f"{VERL}_v1-sessions.pt", ("tags", 0), "uid", "text"),
+    (f"{VERL}_numpy.pkl", ("state", 2), "uid", "object"),
+    (f"{VERL}_v1-dense.pt", (), "rewards", "whole number"),
+    ("martingale-0.2.0/tokens.db", (), "step", "text"),
+]
+
+
+@pytest.mark.parametrize(("case", "path", "name", "kind"), SAME_NAMES)
+def test_a_value_beside_one_of_its_name_is_somewhere(
+    case: str, path: tuple[Any, ...], name: str, kind: str, tmp_path: Path
+) -> None:
+    places = [place for place in places_in(CASES[case]) if place[1] == path]
+    assert places
+    for place in places:
+        batch = load_with(CASES[case], place, name, ADDED[kind](), tmp_path)
+        assert batch is None or is_somewhere(batch, path, name, kind)
