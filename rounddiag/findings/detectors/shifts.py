@@ -107,11 +107,13 @@ def _shifted_starts(view: View) -> list[Evidence]:
     )
     if gain <= 0 or chosen.sum() < MIN_ALL:
         return []
-    controls = (_gain(near, control)[0][at] for control in CONTROLS)
+    # Controls are searched as widely as the lags. Below the limit their gain is unknown.
     by_chance = max(
-        _gain_of_starts(starts, rest, width, MIN_GAIN / 2)[0] for rest in controls
+        _gain_of_starts(starts, rest, most, MIN_GAIN / 2)[0]
+        for rest in (_gain(near, control)[0][at] for control in CONTROLS)
+        for most in range(1, MAX_START + 1)
     )
-    if gain < MIN_TIMES_CHANCE * by_chance:
+    if gain < MIN_TIMES_CHANCE * max(by_chance, MIN_GAIN / 2):
         return []
     here = float(starts.abs_diff[chosen].mean())
     left = float(rests[lag][chosen].mean())
