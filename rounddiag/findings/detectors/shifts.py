@@ -107,7 +107,7 @@ def _shifted_starts(view: View) -> list[Evidence]:
     )
     if gain <= 0 or chosen.sum() < MIN_ALL:
         return []
-    # Controls are searched as widely as the lags. Below the limit their gain is unknown.
+    # Controls are searched as widely as lags. Below the limit their gain is unknown.
     by_chance = max(
         _gain_of_starts(starts, rest, most, MIN_GAIN / 2)[0]
         for rest in (_gain(near, control)[0][at] for control in CONTROLS)
