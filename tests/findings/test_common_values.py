@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
+from rounddiag.checks.contracts import LEVEL
 from rounddiag.findings.common_values import CommonValue, find_common_values
 from rounddiag.findings.conditions import columns_of_tokens
-from rounddiag.findings.permutation import LEVEL
 from rounddiag.findings.place import find_places
 from rounddiag.findings.view import View
 from tests.faults.planted import place_columns, plant

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
+from rounddiag.checks.contracts import LEVEL
 from rounddiag.findings import View, permutation
 from rounddiag.findings.permutation import (
     Null,
@@ -162,7 +163,7 @@ def test_draws_in_blocks_are_those_of_one_array(
             return drawn
 
         null = Null(draw, 5)
-        assert null.p_value(2.0) == permutation.LEVEL
+        assert null.p_value(2.0) == LEVEL
         return np.concatenate(null.drawn), sizes
 
     whole, sizes = draw_all()

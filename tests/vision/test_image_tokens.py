@@ -34,7 +34,7 @@ def llama4(rows: int, columns: int) -> str:
         "tile_global_token": "<|tile_y_separator|>",
     }
     write = Llama4Processor._prompt_split_image
-    text: str = write(SimpleNamespace(**names), (rows, columns), 9)  # type: ignore[arg-type]
+    text: str = write(SimpleNamespace(**names), (rows, columns), 9)
     return text.replace("<|patch|>", IMAGE)
 
 
