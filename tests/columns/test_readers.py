@@ -177,8 +177,8 @@ def by_range(batch: rd.Batch, name: str) -> Values:
 
 
 def by_group(batch: rd.Batch, name: str) -> Values:
-    codes, labels = BatchColumns(batch).groups(name, np.zeros(batch.num_tokens))
-    return [None if labels[code] in ("", "nan", "None") else 1 for code in codes]
+    groups = BatchColumns(batch).groups(name, np.zeros(batch.num_tokens))
+    return [None if label in ("", "nan", "None") else 1 for label in groups]
 
 
 def by_place(batch: rd.Batch, name: str) -> Values:
