@@ -101,7 +101,9 @@ class RequestHandler:
 
         Such a function only reads: it may run beside other requests.
         """
-        return self._handlers[name](**args)
+        # Before 0.3.0 a request had the number of its batch.
+        own = {key: value for key, value in args.items() if key != "batch"}
+        return self._handlers[name](**own)
 
     def clear_cache(self) -> None:
         """Free all frames and figures; they are made again when they are needed."""

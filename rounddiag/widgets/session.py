@@ -52,7 +52,7 @@ class Session:
 
     Parameters
     ----------
-    batch : Batch
+    batch : Batch, or mapping of its name to it
     state : mapping
         As from `State.as_dict`, or a part of it.
 
@@ -65,7 +65,11 @@ class Session:
     is_placed: Whether anybody has chosen a place, a finding or cells.
     """
 
-    def __init__(self, batch: Batch, state: Mapping[str, Any]) -> None:
+    def __init__(
+        self, batch: Batch | Mapping[str, Batch], state: Mapping[str, Any]
+    ) -> None:
+        if isinstance(batch, Mapping):  # as callers before 0.3.0 pass it
+            (batch,) = batch.values()
         self.full_batch = batch
         self.own_columns = BatchColumns(batch)
         self.trajectory_texts = TrajectoryTexts(batch)

@@ -183,6 +183,12 @@ def test_where_there_is_no_token_all_parts_say_why(
     assert why in layout["meta"]["notes"][-1]
 
 
+def test_requests_of_callers_before_0_3_0_are_answered() -> None:
+    ask = RequestHandler(Session({"name": hand_batch()}, {}), lambda: None)
+    args = {"sample": 0, "round": 1}
+    assert ask("context", {**args, "batch": 0}) == ask("context", args)
+
+
 def test_what_cannot_be_drawn_is_not_set(ask: Asked) -> None:
     before = ask.session.state
     with pytest.raises(FrameError, match=r"`order`: expected one of \['sample'"):
