@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,13 @@ def _shifted_ends(view: View) -> list[Evidence]:
     judged = _shifted_rest(view, tokens & ~fit & ~border & (lags == lag), lags)
     if tokens.sum() < MIN_ALL or not noise.is_undone(*judged):
         return []
-    return [_evidence(view, tokens, lags, starts, (here, left))]
+    known, num = np.unique(lags[tokens], return_counts=True)
+    main_lag, means = int(known[num.argmax()]), (here, left)
+    names = ("shifted_log_probs", "retokenised")
+    is_retokenised, is_open, scope = _shape_of(view, starts)
+    cause, other = reversed(names) if is_retokenised else names
+    evidence = _evidence(cause, tokens, main_lag, means, view.b, scope)
+    return [replace(evidence, candidates=(other,) if is_open else ())]
 
 
 def _shifted_starts(view: View) -> list[Evidence]:
@@ -125,20 +132,8 @@ def _shifted_starts(view: View) -> list[Evidence]:
     # The lag is established: other samples need less, and the edges have no partner.
     chosen = _gain_of_starts(starts, rests[lag], width, MIN_GAIN_SAME_LAG)[1]
     tokens = (view.token < width) & np.isin(view.sample, starts.sample[chosen])
-    num = int(tokens.sum())
-    return [
-        Evidence(
-            cause="shifted_log_probs",
-            tokens=tokens,
-            measures=_measures(lag, num, here, left),
-            shown=(
-                f"Undone with a lag of {with_minus(f'{lag:+d}')} against `{view.b}`, "
-                f"{here:.2g} nat become {left:.2g} at {num:,} tokens, the first {width}"
-                " of rounds."
-            ),
-            next_step=_NEXT_STEP["shifted_log_probs"],
-        )
-    ]
+    scope = f"the first {width} of rounds"
+    return [_evidence("shifted_log_probs", tokens, lag, (here, left), view.b, scope)]
 
 
 def _shifted_batch(view: View) -> list[Evidence]:
@@ -164,21 +159,11 @@ def _shifted_batch(view: View) -> list[Evidence]:
     here, left = float(view.abs_diff[tokens].mean()), float(rest[tokens].mean())
     num_samples = len(np.unique(view.sample[tokens]))
     num_others = int((view.sample[pair] != view.sample)[tokens].sum())
-    crosses = f"; {num_others:,} of them have the value of another sample"
-    return [
-        Evidence(
-            cause="shifted_log_probs",
-            tokens=tokens,
-            measures=_measures(lag, num, here, left),
-            shown=(
-                f"Undone with a lag of {with_minus(f'{lag:+d}')} against `{view.b}`"
-                f" along the generated tokens of all rows, {here:.2g} nat become"
-                f" {left:.2g} at {num:,} tokens, in {num_samples:,} of"
-                f" {pluralize(view.num_samples, 'sample')}{crosses * (num_others > 0)}."
-            ),
-            next_step=_NEXT_STEP["shifted_log_probs"],
-        )
-    ]
+    scope = f"in {num_samples:,} of {pluralize(view.num_samples, 'sample')}"
+    if num_others:
+        scope += f"; {num_others:,} of them have the value of another sample"
+    along, means = "along the generated tokens of all rows", (here, left)
+    return [_evidence("shifted_log_probs", tokens, lag, means, view.b, scope, along)]
 
 
 def _best_lag(view: View, chosen: Array) -> int:
@@ -370,33 +355,30 @@ _NEXT_STEP = {
 
 
 def _evidence(
-    view: View, tokens: Array, lags: Array, starts: Array, means: tuple[float, float]
+    cause: str,
+    tokens: Array,
+    lag: int,
+    means: tuple[float, float],
+    engine: str,
+    scope: str,
+    along: str = "",
 ) -> Evidence:
-    lag, num_lag = np.unique(lags[tokens], return_counts=True)
-    main_lag, num = int(lag[num_lag.argmax()]), int(tokens.sum())
-    here, left = means
-    names = ("shifted_log_probs", "retokenised")
-    is_retokenised, is_open, scope = _shape_of(view, starts)
-    cause, other = reversed(names) if is_retokenised else names
+    (here, left), num = means, int(tokens.sum())
+    against = f"`{engine}` {along}".rstrip()
     return Evidence(
         cause=cause,
         tokens=tokens,
-        measures=_measures(main_lag, num, here, left),
+        measures=(
+            Measure("lag", lag, "tokens"),
+            Measure("tokens that lag", num, "tokens"),
+            Measure("mean |diff| at lag 0", here, "nat"),
+            Measure("mean |diff| with the lag", left, "nat"),
+        ),
         shown=(
-            f"Undone with a lag of {with_minus(f'{main_lag:+d}')} against `{view.b}`, "
+            f"Undone with a lag of {with_minus(f'{lag:+d}')} against {against}, "
             f"{here:.2g} nat become {left:.2g} at {num:,} tokens, {scope}."
         ),
-        candidates=(other,) if is_open else (),
         next_step=_NEXT_STEP[cause],
-    )
-
-
-def _measures(lag: int, num: int, here: float, left: float) -> tuple[Measure, ...]:
-    return (
-        Measure("lag", lag, "tokens"),
-        Measure("tokens that lag", num, "tokens"),
-        Measure("mean |diff| at lag 0", here, "nat"),
-        Measure("mean |diff| with the lag", left, "nat"),
     )
 
 
