@@ -24,10 +24,9 @@ def as_frame(
     table: TableSchema, values: Mapping[str, Any] | pd.DataFrame
 ) -> pd.DataFrame:
     """Return a frame with the columns of a table, in its order and dtypes."""
-    dtypes = {column.name: column.dtype for column in table.columns}
     is_empty = not len(values)
-    known: dict[str, Any] = {n: [] if is_empty else values[n] for n in dtypes}
-    return pd.DataFrame(known).astype(dtypes)
+    known: dict[str, Any] = {n: [] if is_empty else values[n] for n in table.dtypes}
+    return pd.DataFrame(known).astype(table.dtypes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -127,8 +127,7 @@ def find_changes(summary: pd.DataFrame, *, metric: str = "abs_diff") -> pd.DataF
                     "p_value": change.p_value,
                 }
             )
-    dtypes = {column.name: column.dtype for column in CHANGES.columns}
-    frame = pd.DataFrame(rows, columns=[*dtypes]).astype(dtypes)
+    frame = pd.DataFrame(rows, columns=[*CHANGES.dtypes]).astype(CHANGES.dtypes)
     return frame.sort_values(["step", "round"], ignore_index=True)
 
 

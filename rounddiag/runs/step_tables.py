@@ -215,6 +215,4 @@ def step_frame(rounds: pd.DataFrame, facts: pd.DataFrame) -> pd.DataFrame:
     frame = facts.set_index("step").join(added).reset_index()
     counts = ["num_rounds", "num_tokens", "num_nonfinite"]
     frame[counts] = frame[counts].fillna(0)
-    columns = [column.name for column in STEPS.columns]
-    dtypes = {column.name: column.dtype for column in STEPS.columns}
-    return frame[columns].astype(dtypes)
+    return frame[[*STEPS.dtypes]].astype(STEPS.dtypes)

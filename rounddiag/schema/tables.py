@@ -50,6 +50,11 @@ class TableSchema:
     def __getitem__(self, name: str) -> ColumnSchema:
         return next(column for column in self.columns if column.name == name)
 
+    @property
+    def dtypes(self) -> dict[str, str]:
+        """The dtype of each column by its name, in the order of a frame."""
+        return {column.name: column.dtype for column in self.columns}
+
     def require(self, present: Iterable[str], *names: str) -> None:
         """Raise unless all `names` are among the columns that are present."""
         columns = [str(name) for name in present]
