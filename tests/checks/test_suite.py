@@ -19,7 +19,17 @@ from rounddiag.errors import BatchError
 from rounddiag.findings import CAUSES
 from rounddiag.loaders import load
 from tests.batches import hand_batch, masks, padded, redacted
-from tests.checks.chats import EMPTY, Broken, Chat, chat, picture, prompts, scored
+from tests.checks.chats import (
+    CLICK,
+    EMPTY,
+    END,
+    Broken,
+    Chat,
+    chat,
+    picture,
+    prompts,
+    scored,
+)
 
 SAMPLES = Path(__file__).parents[2] / "sample_data"
 NAN = float("nan")
@@ -167,6 +177,14 @@ def test_a_batch_shows_what_failed_once_it_was_checked() -> None:
     assert "failed_checks=1" in repr(batch)
     assert f"{failed.name}: {failed.detail}" in batch._repr_html_()
     assert "failed" not in repr(batch[:1])
+
+
+def test_a_fast_check_later_hides_no_failure() -> None:
+    batch = chat([[END], [END, 0, CLICK]], [[1], [1, 0, 1]], tokenizer=Chat())
+    failed = [result.name for result in check(batch).failed]
+    assert "no last round is cut off" in failed
+    assert len(check(batch, fast=True).failed) < len(failed)
+    assert f"failed_checks={len(failed)}" in repr(batch)
 
 
 def test_results_are_kept_until_the_batch_changes() -> None:
