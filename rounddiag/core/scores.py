@@ -51,7 +51,7 @@ class AskedModel(Protocol):
         """A row per tile of a picture, of `schema.TILES`."""
 
     @property
-    def told(self) -> Sequence[tuple[int, int, str]]:
+    def statements(self) -> Sequence[tuple[int, int, str]]:
         """What is said: sample, round and sentence."""
 
     def require_batch(self) -> Batch:

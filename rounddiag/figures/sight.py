@@ -77,11 +77,13 @@ def plot_sight(
     less, more = (colorize("■", color) for color in colors.changes)
     ring = colorize("○", colors.mark)
     key = f"{less} less likely without the tile {more} more likely {ring} action"
-    told = [text for *place_of, text in answer.told if (*place_of,) == place]
+    statements = [
+        text for *place_of, text in answer.statements if (*place_of,) == place
+    ]
     width, height = shot.size
     figure = new_figure(
         f"Where the model looked: {_shown(str(Address.of(batch, *place)))}",
-        [*(wrap(_shown(text), _LINE) for text in told), key],
+        [*(wrap(_shown(text), _LINE) for text in statements), key],
         colors,
         height=round(min(_WIDTH * height / width, _HIGHEST)) + _BESIDE,
         bottom=10,
@@ -119,8 +121,10 @@ def _find_round(answer: AskedModel, batch: Batch, at: str | None) -> tuple[int, 
     place = Address.parse(at).locate(batch)[:2] if at else (*known, (None, None))[0]
     if place in known:
         return known[known.index(place)]
-    told = [text for *own, text in answer.told if at is None or (*own,) == place]
-    why = [text for text in told if text.startswith("Sight was not")]
+    statements = [
+        text for *own, text in answer.statements if at is None or (*own,) == place
+    ]
+    why = [text for text in statements if text.startswith("Sight was not")]
     raise BatchError.build(
         key="at",
         expected=f"a map of sight at {at}" if at else "a round with a map of sight",

@@ -39,7 +39,7 @@ class Answer:
     tiles: One row per tile of a picture: `sample, round, picture, x0, y0, x1, y1,
         drop`, in pixels of the picture; a mean over the coordinates of the round, else
         over all its tokens. The quarters of a refined tile follow it.
-    told: What is said: sample, round and sentence.
+    statements: What is said: sample, round and sentence.
     model: What was asked.
     notes: What was left out, and why; what was sent.
     """
@@ -47,14 +47,14 @@ class Answer:
     alternatives: pd.DataFrame
     sight: pd.DataFrame
     tiles: pd.DataFrame
-    told: tuple[tuple[int, int, str], ...]
+    statements: tuple[tuple[int, int, str], ...]
     model: str
     seconds: float
     notes: tuple[str, ...] = ()
     batch: Batch | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
-        lines = [*(text for _, _, text in self.told), *self.notes]
+        lines = [*(text for _, _, text in self.statements), *self.notes]
         return "\n".join(map(printable, lines))
 
     def _repr_html_(self) -> str:

@@ -186,7 +186,7 @@ class _Question:
     begin: float
     budget_s: float
     frames: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
-    told: list[tuple[int, int, str]] = field(default_factory=list)
+    statements: list[tuple[int, int, str]] = field(default_factory=list)
 
     def answer(self, places: _Places) -> Answer:
         """Ask about all places; what is known when it stops stays."""
@@ -200,11 +200,11 @@ class _Question:
                         why = f"the budget of {self.budget_s:g} s ended"
                         break
             except (KeyboardInterrupt, ServerError, BatchError) as error:
-                if not self.told:
+                if not self.statements:
                     raise
                 why = str(error).rstrip(".") or "it was interrupted"
         if why:
-            asked = len({told[:2] for told in self.told})
+            asked = len({statements[:2] for statements in self.statements})
             notes = [
                 f"Asked about {asked} of {pluralize(len(places), 'round')}: {why}."
             ]
@@ -217,7 +217,7 @@ class _Question:
         }
         return Answer(
             **frames,
-            told=tuple(self.told),
+            statements=tuple(self.statements),
             model=self.engine.name,
             seconds=self._spent(),
             notes=tuple(notes),
@@ -238,10 +238,10 @@ class _Question:
         self.bar.update()
         plain, place = readings[""], str(Address.of(self.batch, sample, number))
         chosen = [*(tokens or plain.tokens.tolist())]
-        told = [
+        statements = [
             f"{place}: {each}" for each in self._alternatives(asked, readings, chosen)
         ]
-        self.told += [(sample, number, text) for text in told]
+        self.statements += [(sample, number, text) for text in statements]
         why = ""
         if not asked.trajectory.shots:
             why = "the batch has no pictures here"
@@ -249,20 +249,20 @@ class _Question:
             why = f"{self.engine.name} is a model of text"
         elif asked.index < 0:
             why = "no picture comes before the round"
-        told = (
+        statements = (
             [f"Sight was not measured: {why}."]
             if why
             else self._sight(asked, plain, share)
         )
         for engine, reading in readings.items():
             if engine and not why and not asked.shows(reading.requests):
-                told.append(
+                statements.append(
                     f"{capitalize(ENGINE_NAMES.get(engine, engine))} never saw this"
                     f" picture: {reading.hypothesis} reproduces it (residual"
                     f" {self.named[engine][1]:.2g} nat), so its map is flat by"
                     " construction."
                 )
-        self.told += [(sample, number, text) for text in told]
+        self.statements += [(sample, number, text) for text in statements]
 
     def _alternatives(
         self, asked: AskedRound, readings: dict[str, RoundReading], chosen: list[int]

@@ -34,8 +34,10 @@ def answer() -> Answer:
     }
     frames: dict[str, Any] = {n: as_frame(table, {}) for n, table in TABLES.items()}
     frames["tiles"] = as_frame(TABLES["tiles"], {**keys, **tiles, "picture": 3})
-    told = ((0, 3, "It looked."), (0, 0, "Sight was not measured: no picture."))
-    return Answer(**frames, told=told, model="a model", seconds=1.0, batch=batch)
+    statements = ((0, 3, "It looked."), (0, 0, "Sight was not measured: no picture."))
+    return Answer(
+        **frames, statements=statements, model="a model", seconds=1.0, batch=batch
+    )
 
 
 def fills(figure: Any) -> list[str]:

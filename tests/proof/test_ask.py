@@ -284,7 +284,7 @@ def test_the_evidence_of_the_findings_is_asked_about(engine: LocalEngine) -> Non
     evidence = rd.diagnose(batch)[0].tokens().set_index(["sample", "round"]).index
     assert answer.sight.set_index(["sample", "round"]).index.isin(evidence).all()
     assert answer.notes == ("Asked about 1 of 8 rounds: the budget of 1e-09 s ended.",)
-    assert answer.told[-1][2].startswith("Tiles are missing")
+    assert answer.statements[-1][2].startswith("Tiles are missing")
     assert answer.tiles.empty
 
 
@@ -362,7 +362,7 @@ def test_a_text_model_has_alternatives_and_no_sight(text_folder: str) -> None:  
     answer = rd.ask(make_batch(text_folder), text_folder, at="0 / r0 / t7")
     assert answer.alternatives["rank"].tolist()[:10] == [*range(1, 11)]
     assert answer.sight.empty
-    assert answer.told[-1][2].endswith("the batch has no pictures here.")
+    assert answer.statements[-1][2].endswith("the batch has no pictures here.")
 
 
 def test_what_is_read_is_what_was_written(answer: Answer, tmp_path: Path) -> None:
