@@ -135,8 +135,7 @@ MEANS: dict[str, Callable[..., Any]] = {
 
 def statistics(batch: Batch) -> dict[str, View]:
     """Every function of `rounddiag.stats`; of tokens, or of pairs of batches."""
-    tokens, rounds = rd.token_frame(batch), rd.round_frame(batch)
-    pairs = stats.pair_samples(batch.sample_ids, batch.sample_ids)
+    tokens = rd.token_frame(batch)
     scored = replace(batch, rewards=torch.zeros(NUM))
     of_tokens = ("worst_cells", "worst_samples", "worst_tokens")
     others: dict[str, View] = {
@@ -144,8 +143,6 @@ def statistics(batch: Batch) -> dict[str, View]:
         "compare_outcomes": lambda: stats.compare_outcomes(scored, scored),
         **{name: partial(means, batch) for name, means in MEANS.items()},
         "few_rows": lambda: stats.few_rows(stats.round_summary(batch)),
-        "paired_cells": lambda: stats.paired_cells(rounds, rounds, pairs),
-        "pair_samples": pairs.to_html,
         "worst_round": lambda: stats.worst_round(stats.round_summary(batch)),
     }
     return others | {

@@ -48,7 +48,7 @@ from rounddiag.figures._parts.panels import (
     new_panel_figure,
 )
 from rounddiag.figures._parts.scales import add_color_bar, choose_scale
-from rounddiag.schema import DIFFERENCE, METRICS, ROUND
+from rounddiag.schema import METRICS, ROUND, ColumnSchema
 from rounddiag.stats import round_summary
 from rounddiag.stats.comparison import compare_batches, name_batches
 from rounddiag.stats.inputs import Data
@@ -369,7 +369,9 @@ def _panels(comparison: Comparison, axis: MeanAxis) -> dict[str, Panel]:
     means = Panel(height=MEANS_HEIGHT, axis={**axis.layout(), **title})
     unit = inputs.pair.unit(METRICS[inputs.metric])
     difference = {
-        "title": {"text": replace(DIFFERENCE, unit=unit).label},
+        "title": {
+            "text": ColumnSchema("difference", "difference of means", unit=unit).label
+        },
         "zeroline": True,
         "nticks": 6,
     }

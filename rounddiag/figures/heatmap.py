@@ -42,12 +42,10 @@ from rounddiag.figures._parts.labels import (
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar
 from rounddiag.schema import (
     CELLS,
-    DIFFERENCE,
     IS_REWRITTEN,
     MEAN_COLUMNS,
     METRICS,
     NUM_TOKENS,
-    PAIRED_CELLS,
     ROUND,
     ROUNDS,
     SAMPLE,
@@ -68,7 +66,7 @@ from rounddiag.stats.inputs import Data
 from rounddiag.wording import pluralize
 
 # What the colour can show: the names of metrics, and columns of cells.
-_METRICS = (*METRICS, "max_abs_diff", DIFFERENCE.name, *MEAN_COLUMNS.values())
+_METRICS = (*METRICS, "max_abs_diff", *MEAN_COLUMNS.values())
 _POOLINGS = ("max", "mean")
 # The columns of a round frame that the figure needs besides the metric.
 _COLUMNS = ("num_tokens", "mean_abs_diff", "max_abs_diff")
@@ -125,9 +123,8 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
         samples, by number or id, and none but these; a frame need not have rows of all.
     metric : str
         What the colour shows: any metric of `round_summary`, with its default options,
-        such as `abs_diff`, `diff`, `k3`, `prob_diff` or `beyond`; `max_abs_diff`; or
-        `difference`, from another batch, of a frame that `rounddiag.stats.paired_cells`
-        made. A frame has the metrics that `rounddiag.stats.cell_frame` gave it.
+        such as `abs_diff`, `diff`, `k3`, `prob_diff` or `beyond`; or `max_abs_diff`. A
+        frame has the metrics that `rounddiag.stats.cell_frame` gave it.
     color_range : tuple of float, optional
         The smallest and the largest magnitude that colours distinguish, to share
         between heatmaps; chosen to fit by default.
@@ -172,12 +169,9 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     heat = _build(
         inputs, metric=metric, order=order, pooling=pooling, color_range=color_range
     )
-    title = "Difference" if heat.is_difference else subject(metric)
-    title += " per sample and round"
+    title = f"{subject(metric)} per sample and round"
     if heat.rounds.empty:
-        why = "no round of a sample in both batches"
-        why = why if heat.is_difference else NO_TOKENS
-        return empty_figure(title, why, inputs.theme)
+        return empty_figure(title, NO_TOKENS, inputs.theme)
     has_marginals = inputs.layers["marginals"]
     rows = _ROW_HEIGHT * min(max(heat.rows.num, _MIN_ROWS), _MAX_ROWS)
     height = rows + BOTTOM + TOP + (_MARGINAL if has_marginals else 0)
@@ -199,6 +193,13 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
 def _check_options(
     metric: str, pooling: str, color_range: tuple[float, float] | None
 ) -> None:
+    if metric == "difference":
+        raise FrameError.build(
+            key="metric",
+            expected="a metric of one batch",
+            found="'difference', which 0.3.0 removed",
+            advice="Use `rounddiag.plot_compare([before, after])`.",
+        )
     chosen = {"metric": (metric, _METRICS), "pooling": (pooling, _POOLINGS)}
     for key, (value, known) in chosen.items():
         require_one_of(value, known, key=key, advice="Leave it out for the default.")
@@ -262,9 +263,6 @@ def _get_rounds(data: Measured, metric: str) -> tuple[pd.DataFrame, int]:
     """
     of = METRICS[metric].of if metric in METRICS else "pair"
     needed = _COLUMNS if of == "pair" else _COLUMNS[:1]
-    if metric == DIFFERENCE.name:
-        known = () if data.frame is None else data.frame.columns
-        PAIRED_CELLS.require(known, *ROUNDS.keys, *_COLUMNS, "baseline_mean", metric)
     if data.frame is not None:
         table = CELLS if metric in EXTRA_COLUMNS else ROUNDS
         table.require(data.frame.columns, *ROUNDS.keys, *needed, metric)
@@ -324,11 +322,8 @@ def _explanation(heat: Heat) -> list[str]:
         num = pluralize(len(heat.rows.samples), "sample")
         lines.append(f"{num}: each row is {heat.rows.pool} neighbours,")
         lines.append(_POOLED[heat.pooling])
-    if heat.is_difference:
-        lines.append("violet: more than in the first batch, green: less")
     if not heat.grid.has_round.all():
-        missing = "not in both" if heat.is_difference else _HATCHED[heat.is_pooled]
-        lines.append(f"▨ {missing}")
+        lines.append(f"▨ {_HATCHED[heat.is_pooled]}")
     zeros = int((heat.cell_values == 0).sum())
     if zeros:
         where = "in the middle" if heat.scale.low < 0 else "at the low end"

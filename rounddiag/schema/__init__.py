@@ -13,7 +13,6 @@ from rounddiag.schema.columns import ABS_DIFF as ABS_DIFF
 from rounddiag.schema.columns import CONTEXT_COLUMNS as CONTEXT_COLUMNS
 from rounddiag.schema.columns import COST as COST
 from rounddiag.schema.columns import DIFF as DIFF
-from rounddiag.schema.columns import DIFFERENCE as DIFFERENCE
 from rounddiag.schema.columns import ERROR as ERROR
 from rounddiag.schema.columns import IS_REWRITTEN as IS_REWRITTEN
 from rounddiag.schema.columns import LENGTH_UNIT as LENGTH_UNIT
@@ -54,7 +53,6 @@ from rounddiag.schema.tables import CHANGES as CHANGES
 from rounddiag.schema.tables import CORRECTION_ROWS as CORRECTION_ROWS
 from rounddiag.schema.tables import GROUP_ROWS as GROUP_ROWS
 from rounddiag.schema.tables import LEGS as LEGS
-from rounddiag.schema.tables import PAIRED_CELLS as PAIRED_CELLS
 from rounddiag.schema.tables import PLACE_MEANS as PLACE_MEANS
 from rounddiag.schema.tables import ROUNDS as ROUNDS
 from rounddiag.schema.tables import RUN as RUN

@@ -135,7 +135,6 @@ NUM_SAMPLES = count("num_samples", "samples that reach the round")
 IS_FEW = ColumnSchema(
     "is_few", "fewer than 5 samples, or groups where groups are drawn", "bool"
 )
-DIFFERENCE = nat("difference", "difference of means", "float64")
 
 IS_REWRITTEN = ColumnSchema(
     "is_rewritten", "the context does not append to the one before", "bool"

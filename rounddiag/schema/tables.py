@@ -9,7 +9,6 @@ from functools import partial
 from rounddiag.errors import FrameError
 from rounddiag.schema.columns import (
     DIFF,
-    DIFFERENCE,
     IS_FEW,
     NUM_NONFINITE,
     NUM_ROUNDS,
@@ -151,19 +150,6 @@ CELLS = TableSchema(
         *_OF_ROUNDS,
         *(m.cell_column for m in METRICS.values() if not m.in_rounds),
         nat("p95_abs_diff", "95th percentile of |{a} − {b}| log-prob", "float64"),
-    ),
-)
-
-PAIRED_CELLS = TableSchema(
-    one_row_per="sample and round of two batches",
-    built_by="stats.paired_cells",
-    keys=ROUNDS.keys,
-    columns=(
-        *CELLS.columns,
-        count("baseline_sample", "sample in the first batch", "int32"),
-        count("num_baseline_tokens", "generated tokens in the first batch"),
-        ColumnSchema("baseline_mean", "in the first batch"),
-        DIFFERENCE,
     ),
 )
 

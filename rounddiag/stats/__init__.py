@@ -3,8 +3,7 @@
 - Per round: `summary`, `composition` (survivors), `comparison` (of batches).
 - Per token: `place_means` (position, role, probability), `standardisation` (over the
   probability), `tail`, `agreement` (of both engines), `staleness`.
-- Per sample and cell: `cells`, `heatmap_rows`, `pairing` (of two
-  batches), `worst`.
+- Per sample and cell: `cells`, `heatmap_rows`, `worst`.
 - Per task: `outcome_comparison`.
 - Shared: `inputs` (batches, frames), `grouping` (`by=`), `intervals`
   and `difference_interval` (clustered bootstrap).
@@ -17,7 +16,6 @@ from rounddiag.stats.comparison import compare_batches
 from rounddiag.stats.composition import survivors
 from rounddiag.stats.intervals import FEW_SAMPLES, few_rows
 from rounddiag.stats.outcome_comparison import compare_outcomes
-from rounddiag.stats.pairing import pair_samples, paired_cells
 from rounddiag.stats.place_means import means_by
 from rounddiag.stats.staleness import describe_staleness, staleness_share
 from rounddiag.stats.standardisation import standardise
@@ -33,8 +31,6 @@ __all__ = [
     "describe_staleness",
     "few_rows",
     "means_by",
-    "pair_samples",
-    "paired_cells",
     "round_summary",
     "staleness_share",
     "standardise",
@@ -46,8 +42,11 @@ __all__ = [
     "worst_tokens",
 ]
 
+_OF_TWO = "`compare_batches([before, after])`, or merge both round frames by id"
 _REPLACED = {
-    "worst_differences": "`paired_cells`, sorted by `difference`",
+    "pair_samples": _OF_TWO,
+    "paired_cells": _OF_TWO,
+    "worst_differences": _OF_TWO,
     "position_means": "`means_by(data, x)`, with x from `token` to `context`",
     "role_means": '`means_by(data, "role")`',
     "conditional_means": '`means_by(data, "probability")`',

@@ -10,7 +10,7 @@ import pandas as pd
 from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums, run_quantiles, run_sums
 from rounddiag.core.divergence import MEASURES, TokenMetric, get_measure
-from rounddiag.schema import CELLS, DIFFERENCE, METRICS, ROUNDS
+from rounddiag.schema import CELLS, METRICS, ROUNDS
 from rounddiag.schema.tables import AGGREGATE_COLUMNS
 from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.intervals import MeanEstimator, Resampling
@@ -77,9 +77,9 @@ def _run_means(values: Array, num: Array) -> Array:
 # Aggregates of diffs in a round frame: means, except `_LARGEST`.
 AGGREGATES = tuple(column.name for column in AGGREGATE_COLUMNS)
 _LARGEST = ("max_abs_diff",)
-# The means that `stats.cell_frame` and `stats.paired_cells` add.
+# The means that `stats.cell_frame` adds.
 _OF_ROUNDS = {name for name, metric in METRICS.items() if metric.of == "round"}
-CELL_MEANS = (*(name for name in EXTRA_COLUMNS if name != P95), DIFFERENCE.name)
+CELL_MEANS = tuple(name for name in EXTRA_COLUMNS if name != P95)
 
 
 def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:

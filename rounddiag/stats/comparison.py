@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,18 @@ from rounddiag.errors import FrameError
 from rounddiag.stats.difference_interval import difference_interval, mean_differences
 from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.intervals import FEW_SAMPLES, MIN_CLUSTERS, Resampling
-from rounddiag.stats.pairing import index_by_id, shared_ids
+
+
+def index_by_id(ids: Sequence[str] | None) -> dict[str, int]:
+    """Return the sample of each id; an id of several samples is left out.
+
+    Examples
+    --------
+    >>> index_by_id(["x", "y", "x"])
+    {'y': 1}
+    """
+    once = {name for name, num in Counter(ids or ()).items() if num == 1}
+    return {name: place for place, name in enumerate(ids or ()) if name in once}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +133,8 @@ def _num_used(cells: pd.DataFrame, num_rounds: int) -> Array:
 def match_samples(before: Side, after: Side) -> Match:
     """Pair samples by id if half of the smaller batch's samples are in both."""
     smaller = min(before.num_samples, after.num_samples)
-    shared = shared_ids(before.places, after.places, smaller)
-    if not shared:
+    shared = [name for name in before.places if name in after.places]
+    if not shared or 2 * len(shared) < smaller:
         return _match_unpaired(before, after)
     groups = before.cluster[[before.places[name] for name in shared]]
     cluster = np.unique(groups, return_inverse=True)[1]

@@ -18,7 +18,7 @@ from rounddiag.errors import RounddiagError
 from rounddiag.runs import Run
 from rounddiag.runs.change_points import Break
 from rounddiag.runs.diagnosis import Event
-from rounddiag.stats.pairing import index_by_id
+from rounddiag.stats.comparison import index_by_id
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import CellBox, Cursor, State
 

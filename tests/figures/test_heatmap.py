@@ -175,7 +175,7 @@ METRICS = (
     " 'share_equal', 'after_first_unequal', 'clip_share', 'surprise', 'entropy',"
     " 'round_length', 'round_seconds', 'round_reward',"
     " 'train_rollout_logprob_abs_diff', 'mismatch_kl', 'token_mult_prob_error',"
-    " 'max_abs_diff', 'difference', 'mean_abs_diff', 'mean_diff']"
+    " 'max_abs_diff', 'mean_abs_diff', 'mean_diff']"
 )
 
 

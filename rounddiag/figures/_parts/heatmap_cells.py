@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,22 +15,18 @@ from rounddiag.figures._parts.canvas import Theme, cross
 from rounddiag.figures._parts.labels import format_number, shorten_name
 from rounddiag.figures._parts.scales import (
     ColorScale,
-    SignedScale,
     choose_scale,
     make_scale,
     without_extremes,
 )
 from rounddiag.schema import (
     CELLS,
-    DIFFERENCE,
     IS_REWRITTEN,
     METRICS,
-    PAIRED_CELLS,
     ColumnSchema,
     Pair,
 )
 from rounddiag.stats.heatmap_rows import HeatmapRows, Pooling
-from rounddiag.stats.pairing import METRIC
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +69,7 @@ def build_grid(rounds: pd.DataFrame, num_rows: int, *columns: str) -> Grid:
     return Grid(has_round=has_round, columns=spread, **counts)
 
 
-_SIGNED = (
-    *(m.mean_column.name for m in METRICS.values() if m.is_signed),
-    DIFFERENCE.name,
-)
+_SIGNED = [m.mean_column.name for m in METRICS.values() if m.is_signed]
 # Of one engine or of rounds: some outliers would leave the others one colour.
 _WITHOUT_RANGE = [
     metric.mean_column.name for metric in METRICS.values() if metric.color_range is None
@@ -122,9 +115,10 @@ class Heat:
         """The range of colours: for signed values around zero."""
         if self.color_range is not None:
             return make_scale(*self.color_range, is_signed=self.is_signed)
-        if self.is_difference:
-            return replace(SignedScale.around(self.cell_values), is_change=True)
-        return _fit_scale(self.cell_values, self.metric)
+        values = self.cell_values
+        if self.metric in _WITHOUT_RANGE:
+            values = without_extremes(values)
+        return choose_scale(values, is_signed=self.is_signed)
 
     @property
     def is_signed(self) -> bool:
@@ -132,21 +126,9 @@ class Heat:
         return self.metric in _SIGNED
 
     @property
-    def is_difference(self) -> bool:
-        """Whether the colour shows how much larger values are than in another batch."""
-        return self.metric == DIFFERENCE.name
-
-    @property
     def column(self) -> ColumnSchema:
-        """The column that the colour shows; a difference names its metric."""
-        if not self.is_difference:
-            return CELLS[self.metric]
-        metric = self.rounds.attrs.get(METRIC)
-        for column in CELLS.columns:
-            if column.name == metric:
-                meaning = f"difference of {column.meaning}"
-                return replace(column, name=self.metric, meaning=meaning)
-        return DIFFERENCE
+        """The column that the colour shows."""
+        return CELLS[self.metric]
 
     @property
     def hover_head(self) -> tuple[str, str]:
@@ -179,12 +161,6 @@ class Heat:
         return [f"{name} · mean reward {format_number(mean)}" for name, mean in means]
 
 
-def _fit_scale(values: Array, metric: str) -> ColorScale:
-    if metric in _WITHOUT_RANGE:
-        values = without_extremes(values)
-    return choose_scale(values, is_signed=metric in _SIGNED)
-
-
 def _name_row(row: Mapping[Any, Any]) -> str:
     parts = [f"sample {row['sample']}"]
     if not pd.isna(row.get("sample_id")):
@@ -195,7 +171,7 @@ def _name_row(row: Mapping[Any, Any]) -> str:
 
 
 # Columns of every hover text, whatever the colour shows.
-_HOVER_COLUMNS = ("baseline_mean", "mean_abs_diff", "p95_abs_diff", "max_abs_diff")
+_HOVER_COLUMNS = ("mean_abs_diff", "p95_abs_diff", "max_abs_diff")
 _REWRITTEN = "↻ context rewritten"
 # Up to this many rows have thin lines between cells.
 _FEW_ROWS = 64
@@ -273,7 +249,7 @@ def _hover_lines(heat: Heat) -> Iterator[str]:
         which = "%{hovertext}"
     yield f"{which}{heat.pair.fill(heat.column.meaning)} %{{z:.3~g}}"
     for index, name in enumerate(heat.hover_columns):
-        meaning = heat.pair.fill(PAIRED_CELLS[name].meaning)
+        meaning = heat.pair.fill(CELLS[name].meaning)
         yield f"{meaning} %{{customdata[{index}]:.3~g}}"
 
 

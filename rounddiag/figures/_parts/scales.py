@@ -133,12 +133,9 @@ class SignedScale:
     Attributes
     ----------
     size: Of magnitudes; what lies below its low end is neutral.
-    is_change: Whether values say how much larger something is than before, which is no
-        sign.
     """
 
     size: LogScale
-    is_change: bool = False
 
     @classmethod
     def around(cls, values: Array) -> SignedScale:
@@ -208,8 +205,7 @@ class SignedScale:
 
     def _color(self, theme: Theme, share: float) -> str:
         """Return the colour at a share of the scale: clear in the middle."""
-        less, more = theme.changes if self.is_change else (theme.less, theme.more)
-        color = less if share < 0.5 else more  # noqa: PLR2004 the middle
+        color = theme.less if share < 0.5 else theme.more  # noqa: PLR2004 the middle
         return with_opacity(color, round(abs(2 * share - 1), 4))
 
     def _ticks(self) -> Array:
