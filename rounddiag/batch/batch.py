@@ -29,6 +29,7 @@ from rounddiag.batch.turns import Turns
 from rounddiag.batch.validation import check_fields, check_rounds, encodable_names
 from rounddiag.columns import Catalogue
 from rounddiag.errors import BatchError
+from rounddiag.schema import LENGTH_UNIT
 from rounddiag.segmentation import Rounds, find_rounds
 from rounddiag.vision import Screenshot
 from rounddiag.wording import pluralize
@@ -242,6 +243,16 @@ class Batch:
         """Whether it was saved with `redact=True`, which leaves out ids and text."""
         return bool(self.meta.get("redacted"))
 
+    @property
+    def token_noun(self) -> str:
+        """What its tokens are: "token", or "word" where none is recorded.
+
+        A batch of texts without log-probs has words, numbers and signs in their place.
+        """
+        log_probs = (self.old_log_probs, self.rollout_log_probs, *self.scores.values())
+        is_text = self.pieces is not None and all(each is None for each in log_probs)
+        return "word" if is_text else LENGTH_UNIT
+
     def lacks(self, *fields: str) -> str | None:
         """Return one sentence on what is missing, None if all is there.
 
@@ -274,7 +285,6 @@ class Batch:
 
     def both_log_probs(self) -> tuple[Tensor, Tensor]:
         """Return `old_log_probs` and `rollout_log_probs`."""
-        self.require("old", "rollout")
         return self.log_probs("old"), self.log_probs("rollout")
 
     def log_probs(self, score: str) -> Tensor:

@@ -8,7 +8,6 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from rounddiag.batch.turns import token_noun
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def as_html(batch: Batch) -> str:
     facts = {
         "samples": batch.num_samples,
         "rounds": batch.num_rounds,
-        f"generated {token_noun(batch)}s": batch.num_tokens,
+        f"generated {batch.token_noun}s": batch.num_tokens,
         "step": batch.step,
         **{name: value for name, value in batch.meta.items() if name != "checks"},
     }

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rounddiag.errors import BatchError
-from rounddiag.schema import LENGTH_UNIT
 from rounddiag.vision import Screenshot
 from rounddiag.wording import encodable
 
@@ -50,22 +49,6 @@ def split_text(text: str) -> list[str]:
     ['click', '(', '100', ',', ' 20', ')']
     """
     return _PIECE.findall(text) or [text]
-
-
-def token_noun(batch: Batch) -> str:
-    """Return what the tokens of a batch are: "token", or "word" where none is recorded.
-
-    A batch of texts without log-probs has words, numbers and signs in their place.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> turns = [("user", "Go on."), ("assistant", "click(1, 2)")]
-    >>> token_noun(rd.Batch.from_turns([turns]))
-    'word'
-    """
-    is_scored = batch.scores or not (batch.lacks("old") and batch.lacks("rollout"))
-    return LENGTH_UNIT if batch.pieces is None or is_scored else "word"
 
 
 def as_turns(

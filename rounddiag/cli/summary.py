@@ -15,7 +15,6 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.batch.html import describe_sources
-from rounddiag.batch.turns import token_noun
 from rounddiag.checks import Checks
 from rounddiag.core import token_frame
 from rounddiag.core.scores import has_pair, pair_of
@@ -135,7 +134,7 @@ def _counts(batch: Batch) -> str:
     return (
         f"{pluralize(batch.num_samples, 'sample')}, "
         f"{pluralize(batch.num_rounds, 'round')}, "
-        f"{pluralize(batch.num_tokens, f'generated {token_noun(batch)}')}\n"
+        f"{pluralize(batch.num_tokens, f'generated {batch.token_noun}')}\n"
         "diff = old_log_prob - rollout_log_prob, in nat; "
         f"95 % intervals by {_unit(batch)}"
     )

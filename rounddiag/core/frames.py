@@ -107,7 +107,8 @@ def round_frame(
     """
     batch = select_scores(batch, a, b)
     _check_requested(columns)
-    frame = _rounds(batch, sum_rounds(batch) if has_pair(batch) else None)
+    totals = sum_rounds(batch) if has_pair(batch) else None
+    frame = _add_columns_of_file(_rounds(batch, totals), batch)
     if columns:
         frame["first_unequal"] = first_unequal(batch, diffs(batch))
     return frame
@@ -130,13 +131,14 @@ def round_and_token_frames(
     """Return `round_frame` and `token_frame` from one pass over the batch."""
     check_columns(batch, columns)
     rounds, diff = round_frame_and_diffs(batch)
+    rounds = _add_columns_of_file(rounds, batch)
     return rounds, tokens_of(batch, diff, columns)
 
 
 def round_frame_and_diffs(batch: Batch) -> tuple[pd.DataFrame, Array | None]:
     """Return `round_frame`, and the diff of every generated token, from one pass.
 
-    Without the log-probs of both engines there is no diff.
+    The frame has no columns of the file; without both log-probs there is no diff.
     """
     if not has_pair(batch):
         return _rounds(batch, None), None
@@ -235,10 +237,13 @@ def _rounds(batch: Batch, totals: Totals | None) -> pd.DataFrame:
     columns |= (
         {"num_tokens": num_tokens} if totals is None else aggregates(totals, num_tokens)
     )
+    return tag_pair(pd.DataFrame(columns, copy=False), batch)
+
+
+def _add_columns_of_file(rounds: pd.DataFrame, batch: Batch) -> pd.DataFrame:
     own = {**batch.columns.rounds, **batch.columns.available(["round_advantage"])}
-    for name, column in own.items():
-        columns.setdefault(name, column.filled)
-    return tag_pair(pd.DataFrame(_share_texts(columns), copy=False), batch)
+    more = {name: column.filled for name, column in own.items() if name not in rounds}
+    return rounds.assign(**_share_texts(more))
 
 
 def _share_texts(columns: dict[str, Any]) -> dict[str, Any]:

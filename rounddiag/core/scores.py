@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
-from rounddiag.batch.turns import token_noun
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.schema import LENGTH_UNIT, Pair
 
@@ -84,7 +83,7 @@ def has_pair(batch: Batch) -> bool:
 def pair_of(data: Batch | pd.DataFrame) -> Pair:
     """Return the scores that a batch, or a frame built from one, compares."""
     if isinstance(data, Batch):
-        entry, token = data.meta.get(_KEY), token_noun(data)
+        entry, token = data.meta.get(_KEY), data.token_noun
     else:
         entry, token = data.attrs.get(_KEY), data.attrs.get(_TOKEN, LENGTH_UNIT)
     match entry:

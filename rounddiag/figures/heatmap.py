@@ -271,7 +271,7 @@ def _get_rounds(data: Measured, metric: str) -> tuple[pd.DataFrame, int]:
     is_alone = samples_per_row(data.num_samples, num_rounds) == 1
     more = [metric] if metric in EXTRA_COLUMNS else []
     if of == "pair":
-        data.require_batch().require("old", "rollout")
+        data.require_batch().both_log_probs()  # raises without
         more += [P95] if is_alone else []
     return cell_frame(data, more), data.num_samples
 

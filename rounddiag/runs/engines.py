@@ -89,19 +89,14 @@ def _run_on_ray(
             if not pending:
                 return
             for task in ray.wait([*pending])[0]:
-                yield pending.pop(task), _result(task)
+                try:
+                    result = ray.get(task)
+                except ray.exceptions.RayError as error:  # a worker that always dies
+                    result = error
+                yield pending.pop(task), result
     finally:  # left early, too
         for task in pending:
             ray.cancel(task)
-
-
-def _result(task: Any) -> Any:  # noqa: ANN401 of Ray, and what the function returns
-    import ray
-
-    try:
-        return ray.get(task)
-    except ray.exceptions.RayError as error:  # such as a worker that dies every time
-        return error
 
 
 def _try(function: Callable[[Item], Result], item: Item) -> Result | Exception:

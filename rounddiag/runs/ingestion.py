@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow.parquet as pq
 
@@ -112,21 +112,21 @@ def ingest(
     (1584,)
     """
     check_engine(engine)
-    known_images = ("thumbnails", "none", "full")
     advice = "Leave it out for thumbnails."
-    require_one_of(images, known_images, key="images", advice=advice)
+    require_one_of(images, get_args(ImageOption), key="images", advice=advice)
     target = absolute_folder(out)
     make_capture_folder(target)
     remove_stale_files(target)
-    several = [paths] if isinstance(paths, str | os.PathLike) else [*paths]
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
     sources = [
         (folder, files)
         for folder in map(RunFolder, several)
         for files in folder.steps()
     ]
     # What json cannot write is written as text: at worst it is converted again.
-    how = (images, json.dumps(options, sort_keys=True, default=str))
-    known = _known_files(target)
+    told = json.dumps(options, sort_keys=True, default=str)
+    how = {"images": images, "options": told}
+    known = _known_steps(target, how)
     convert = partial(
         _convert,
         out=target,
@@ -135,100 +135,95 @@ def ingest(
         reads=frozenset(file.path for _, files in sources for file in files.files),
         options=options,
     )
-    written: dict[int, list[_Source]] = {}
+    written: set[int] = set()
+    converted: dict[_Source, int] = {}
     failed: dict[str, str] = {}
     for source, result in map_items(
         convert,
-        [source for source in sources if (source[1].stamp, *how) not in known],
+        [source for source in sources if source[1].stamp not in known],
         engine=engine,
         num_bytes=lambda source: source[1].num_bytes,
         label="ingest",
     ):
         if isinstance(result, Exception):
             failed[_name(source)] = str(result) or type(result).__name__
+        else:
+            converted[source] = result
+    for source, step in converted.items():
+        owner = _entry_of(RunFolder(target), step).get("files", "")
+        if owner == source[1].stamp:
+            written.add(step)
             continue
-        written.setdefault(result, []).append(source)
-    for step, of_step in written.items():
-        if len(of_step) > 1:
-            # Workers found no file of the step, and each replaced the others as a
-            # whole: object storage has no lock.
-            owner = _owner(target, step)
-            lost = [each for each in of_step if each[1].stamp != owner]
-            failed |= {_name(each): str(_shared_step(step, owner)) for each in lost}
-    wanted = [(files.stamp, *how) for _, files in sources]
+        error = LoadError.build(
+            expected="one batch per step",
+            found=f"step {step} here and in {owner.partition(':')[0]}",
+            advice="Convert the files of one run at a time.",
+        )
+        failed[_name(source)] = str(error)
+    stamps = [files.stamp for _, files in sources]
     return Ingestion(
         folder=target,
         written=tuple(sorted(written)),
-        unchanged=tuple(sorted(known[key] for key in wanted if key in known)),
+        unchanged=tuple(sorted(known[stamp] for stamp in stamps if stamp in known)),
         failed=failed,
     )
 
 
 def _name(source: _Source) -> str:
-    folder, files = source
-    first = files.files[0].path if folder.is_local else files.files[0].name
-    more = len(files.files) - 1
-    return first + (f" and {pluralize(more, 'file')} of other ranks" if more else "")
+    folder, (first, *others) = source[0], source[1].files
+    more = f" and {pluralize(len(others), 'file')} of other ranks" if others else ""
+    return (first.path if folder.is_local else first.name) + more
 
 
-def _known_files(out: str) -> dict[tuple[str, ...], int]:
+def _known_steps(out: str, how: Mapping[str, str]) -> dict[str, int]:
+    """Return the steps in a folder that were made like this, by the stamp of files."""
+    folder = RunFolder(out)
     try:
-        folder = RunFolder(out)
         steps = folder.steps()
-    except LoadError:
+    except LoadError:  # no step files
         return {}
-    files = [(file.path, step.step) for step in steps for file in step.files]
-    return {made: step for path, step in files if (made := _made_from(folder, path))}
+    entries = [(_entry_of(folder, step.step), step.step) for step in steps]
+    return {e["files"]: step for e, step in entries if e.items() >= how.items()}
 
 
-def _made_from(folder: RunFolder, path: str) -> tuple[str, ...]:
+def _path(folder: RunFolder, step: int) -> str:
+    return f"{folder.root}/step_{step}.parquet"
+
+
+def _entry_of(folder: RunFolder, step: int) -> dict[str, str]:
+    """Return of which files, and how, `ingest` made that of a step; empty if not."""
     try:
-        schema = pq.read_schema(path, filesystem=folder.files)
+        schema = pq.read_schema(_path(folder, step), filesystem=folder.files)
         entry = Footer.from_metadata(schema.metadata).meta[_KEY]
-        return tuple(str(entry[name]) for name in ("files", "images", "options"))
+        return {name: str(entry[name]) for name in ("files", "images", "options")}
     except BROKEN:  # also a LoadError, which is a ValueError
-        return ()
+        return {}
 
 
 def _convert(
     source: _Source,
     *,
     out: str,
-    how: tuple[str, str],
+    how: Mapping[str, str],
     stamps: Collection[str],
     reads: Collection[str],
     options: Mapping[str, Any],
 ) -> int:
+    """Write the file of a step, unless it is of other files of this call."""
     folder, files = source
-    batch = load_step(folder, files, **options)
+    batch, target = load_step(folder, files, **options), RunFolder(out)
     step = files.step if batch.step is None else batch.step
-    owner = _owner(out, step)
-    if owner != files.stamp and owner in stamps:
-        raise _shared_step(step, owner)
-    if (target := f"{RunFolder(out).root}/step_{step}.parquet") in reads:
-        raise refusal(target, _INGESTED, "a file that is read")
-    entry = dict(zip(("files", "images", "options"), (files.stamp, *how), strict=True))
-    meta = {**batch.meta, _KEY: entry}
-    batch = replace(batch, images=_images(batch, how[0]), step=step, meta=meta)
-    save_in(out, f"step_{step}.parquet", batch, _INGESTED)
+    if (path := _path(target, step)) in reads:
+        raise refusal(path, _INGESTED, "a file that is read")
+    owner = _entry_of(target, step).get("files")
+    if owner == files.stamp or owner not in stamps:
+        meta = {**batch.meta, _KEY: {**how, "files": files.stamp}}
+        shots = _images(batch, how["images"])
+        batch = replace(batch, images=shots, step=step, meta=meta)
+        save_in(out, f"step_{step}.parquet", batch, _INGESTED)
     for file in files.files:
         folder.forget(file)
     return step
-
-
-def _owner(out: str, step: int) -> str:
-    """Return the stamp of the files that the file of a step was made from, or ""."""
-    folder = RunFolder(out)
-    made_from = _made_from(folder, f"{folder.root}/step_{step}.parquet")
-    return made_from[0] if made_from else ""
-
-
-def _shared_step(step: int, owner: str) -> LoadError:
-    return LoadError.build(
-        expected="one batch per step",
-        found=f"step {step} here and in {owner.partition(':')[0]}",
-        advice="Convert the files of one run at a time.",
-    )
 
 
 def _images(batch: Batch, images: str) -> tuple[tuple[Screenshot, ...], ...] | None:

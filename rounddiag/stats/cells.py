@@ -10,7 +10,7 @@ import pandas as pd
 from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums, run_quantiles, run_sums
 from rounddiag.core.divergence import MEASURES, TokenMetric, get_measure
-from rounddiag.schema import CELLS, METRICS, ROUNDS
+from rounddiag.schema import CELLS, IS_REWRITTEN, METRICS, ROUNDS
 from rounddiag.schema.tables import AGGREGATE_COLUMNS
 from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.intervals import MeanEstimator, Resampling
@@ -30,6 +30,8 @@ def cell_frame(
     b: str = "rollout",
 ) -> pd.DataFrame:
     """Return the round frame with further columns of `schema.CELLS`.
+
+    Of the columns of a file it has `is_rewritten`.
 
     Parameters
     ----------
@@ -54,7 +56,9 @@ def cell_frame(
     True
     """
     data = open_measured(data, a, b)
-    rounds = data.rounds
+    batch, rounds, mark = data.batch, data.rounds, IS_REWRITTEN.name
+    if batch is not None and mark in batch.round_columns:
+        rounds[mark] = batch.columns.rounds[mark].filled
     num = rounds["num_tokens"].to_numpy()
     for name in columns:
         if name == P95:

@@ -12,7 +12,6 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch, Context, ContextPiece
 from rounddiag.batch.contexts import context_columns, kept_sequence
 from rounddiag.batch.sample_sequence import SampleSequence
-from rounddiag.batch.turns import token_noun
 from rounddiag.text import pieces
 from rounddiag.wording import pluralize
 
@@ -43,7 +42,7 @@ def context_labels(own: Batch, num_rounds: int) -> list[dict[str, Any] | None]:
         columns.setdefault("num_context_images", before)
     rows = zip(*columns.values(), strict=True)
     counts = [dict(zip(columns, map(int, row), strict=True)) for row in rows]
-    return [_label(own_counts, token_noun(own)) for own_counts in counts]
+    return [_label(own_counts, own.token_noun) for own_counts in counts]
 
 
 def context_pictures(own: Batch, num_rounds: int) -> list[list[list[int]]]:
@@ -139,7 +138,7 @@ def _summary(batch: Batch, context: Context) -> str:
         "rewritten": "rewritten since the round before",
     }
     sizes = [
-        pluralize(context.num_tokens, token_noun(batch)),
+        pluralize(context.num_tokens, batch.token_noun),
         pluralize(len(context.images), "picture"),
     ]
     return f"{', '.join(sizes)}: {follows[context.follows]}"

@@ -75,7 +75,7 @@ class FilteredBatch:
     def rounds(self) -> pd.DataFrame:
         """The round frame of the kept tokens, with ids, groups and rewards."""
         if self.is_all and has_pair(self.batch):
-            return Measured.of(self.batch).rounds
+            return cell_frame(self.batch, ())
         samples = sample_frame(self.batch)
         known = [name for name in _SAMPLE_FACTS if name in samples]
         if has_pair(self.batch):
@@ -88,7 +88,7 @@ class FilteredBatch:
         if name not in self.batch.columns.rounds:
             return rounds
         keys = [*ROUNDS.keys]
-        marks = Measured.of(self.batch).rounds[[*keys, name]]
+        marks = cell_frame(self.batch, ())[[*keys, name]]
         return rounds.merge(marks, on=keys, how="left")
 
     @cached_property

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from rounddiag._typing import Array
-from rounddiag.batch.turns import token_noun
 from rounddiag.core import token_frame
 from rounddiag.core.columns import span_texts
 from rounddiag.core.divergence import FACTOR_2
@@ -174,7 +173,7 @@ def _means(
         ranked = ranked.iloc[order]
     rows = ranked.iloc[start : start + PAGE]
     columns = _of_rows(session, kind, rows, ranked.iloc[:PAGE])
-    size = f"{token_noun(session.batch)}s"
+    size = f"{session.batch.token_noun}s"
     columns.append((size, "count", rows["num_tokens"].to_numpy()))
     why = ""
     if has_pair(session.batch):

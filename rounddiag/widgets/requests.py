@@ -15,7 +15,6 @@ from plotly.offline import get_plotlyjs
 
 from rounddiag.batch import Batch
 from rounddiag.batch.html import describe_sources
-from rounddiag.batch.turns import token_noun
 from rounddiag.checks import check
 from rounddiag.figures._parts.canvas import ThemeName
 from rounddiag.findings import Diagnosis
@@ -241,7 +240,7 @@ def describe_batch(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:
         "num_samples": batch.num_samples,
         "num_rounds": batch.num_rounds,
         "num_tokens": batch.num_tokens,
-        "noun": token_noun(batch),
+        "noun": batch.token_noun,
         "chips": [*_facts(batch, diff)],
         "failed": _failures(batch),
         "lacks": batch.lacks("old", "rollout"),
@@ -268,7 +267,7 @@ def _facts(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]
     sizes = (
         (batch.num_samples, "sample"),
         (batch.num_rounds, "round"),
-        (batch.num_tokens, token_noun(batch)),
+        (batch.num_tokens, batch.token_noun),
         (sum(map(len, batch.images or ())), "screenshot"),
     )
     columns = [*batch.sample_columns, *batch.round_columns, *batch.token_columns]

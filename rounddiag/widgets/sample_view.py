@@ -14,7 +14,7 @@ import pandas as pd
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.sample_sequence import SampleSequence, known_sequence
-from rounddiag.batch.turns import piece_texts, prompt_pieces, token_noun
+from rounddiag.batch.turns import piece_texts, prompt_pieces
 from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
 from rounddiag.core import round_and_token_frames
@@ -316,7 +316,7 @@ def sample_payload(
         "group_id": own.group_ids and own.group_ids[0],
         "reward": None if own.rewards is None else float(own.rewards[0]),
         "num_tokens": len(frame),
-        "noun": token_noun(own),
+        "noun": own.token_noun,
         "text_note": str(own.meta.get("text", "")),
         "with_screenshots": [
             other for other in cache.with_screenshots if other != sample
@@ -398,7 +398,7 @@ def _only_engine(batch: Batch) -> str | None:
 def _value_of(sample: Batch, record: Mapping[Any, Any], surprise: Array | None) -> str:
     """Say of a round, without a difference, what one engine found, or its length."""
     if surprise is None:
-        return pluralize(record["num_tokens"], token_noun(sample))
+        return pluralize(record["num_tokens"], sample.token_noun)
     own = surprise[record["first"] : record["first"] + record["num_tokens"]]
     finite = own[np.isfinite(own)]
     return f"surprise {finite.mean():.3g} nat" if len(finite) else "surprise unknown"

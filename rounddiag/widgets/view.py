@@ -18,7 +18,6 @@ import anywidget
 
 from rounddiag.batch import Batch
 from rounddiag.batch.html import table
-from rounddiag.batch.turns import token_noun
 from rounddiag.core import round_frame
 from rounddiag.core.columns import span_texts
 from rounddiag.core.scores import has_pair
@@ -284,7 +283,7 @@ def opening_rounds(
     columns = {
         "round": rounds["round"].map(str),
         "action": [action["line"] for action in actions],
-        f"{token_noun(own)}s": rounds["num_tokens"].map(str),
+        f"{own.token_noun}s": rounds["num_tokens"].map(str),
     }
     if has_pair(own):
         columns["mean |diff| [nat]"] = rounds["mean_abs_diff"].map("{:.3g}".format)

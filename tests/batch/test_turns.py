@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import rounddiag as rd
 from rounddiag import Batch
 from rounddiag.batch import Turn
-from rounddiag.batch.turns import piece_texts, split_text, token_noun
+from rounddiag.batch.turns import piece_texts, split_text
 from rounddiag.errors import BatchError
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch
@@ -69,8 +69,8 @@ def test_what_was_not_said_is_absent() -> None:
 
 def test_only_what_an_engine_scored_is_called_a_token() -> None:
     scored, unscored = (Batch.from_turns([row]) for row in (TURNS[1], TURNS[0]))
-    assert [token_noun(batch) for batch in (scored, unscored)] == ["token", "word"]
-    assert token_noun(hand_batch()) == "token"
+    assert [batch.token_noun for batch in (scored, unscored)] == ["token", "word"]
+    assert {hand_batch().token_noun} == {"token"}
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
