@@ -21,7 +21,12 @@ from rounddiag.figures._parts.canvas import (
     colorize,
     empty_figure,
 )
-from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import (
+    PlotInputs,
+    note_unknown_rounds,
+    prepare,
+    without_layers,
+)
 from rounddiag.figures._parts.heatmap_cells import add_hatching, trace_outlines
 from rounddiag.figures._parts.labels import (
     NO_TOKENS,
@@ -54,7 +59,6 @@ from rounddiag.stats.comparison import compare_batches, name_batches
 from rounddiag.stats.inputs import Data
 from rounddiag.wording import pluralize
 
-COMPARE_LAYERS = ("ci", "difference", "heatmap")
 _TITLE = "Mismatch per round, compared"
 # How far beside its round a batch is drawn, in rounds.
 _SHIFT = 0.1
@@ -97,13 +101,13 @@ class Comparison:
         return min(8.0, max(3.0, NARROW_PLOT / (2 * self.num_rounds)))
 
 
+@without_layers
 def plot_compare(
     batches: Mapping[str, Data] | Sequence[Data],
     *,
     metric: str = "abs_diff",
     a: str = "old",
     b: str = "rollout",
-    layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot the mismatch per round of two batches, and their difference.
@@ -113,8 +117,6 @@ def plot_compare(
     batches : mapping of str to Batch, or sequence of Batch
         Two, the one that the other is compared with first; token frames and paths of
         files are accepted.
-    layers : mapping, optional
-        What to leave out: `{"ci": False, "difference": False, "heatmap": False}`.
     metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Returns
@@ -147,17 +149,16 @@ def plot_compare(
     'difference of means [nat]'
     """
     options: dict[str, Any] = {"a": a, "b": b, "metric": metric}
-    options |= {"layers": layers, "theme": theme}
+    options |= {"theme": theme}
     inputs = _prepare_both(name_batches(batches, a, b), options)
     first = next(iter(inputs.values()))
     data = {name: own.data for name, own in inputs.items()}
     before, after = _style_batches(data, first.metric, first.theme)
     rows, note = thin_rounds(compare_batches(data, metric=first.metric))
-    if note:  # the cells of the strip would be thinner than a pixel
-        first = replace(first, layers={**first.layers, "heatmap": False})
-        before, after = (
-            replace(line, rows=thin_rounds(line.rows)[0]) for line in (before, after)
-        )
+    has_strip = not note  # its cells would be thinner than a pixel
+    before, after = (
+        replace(line, rows=thin_rounds(line.rows)[0]) for line in (before, after)
+    )
     comparison = Comparison(before=before, after=after, differences=rows, inputs=first)
     means = pd.concat([line.rows for line in comparison.lines])
     if means.empty:
@@ -169,33 +170,28 @@ def plot_compare(
         for line in note_unknown_rounds(own)
     ]
     captions += _explanation(comparison, means, axis) + note
-    panels = _panels(comparison, axis)
+    panels = _panels(comparison, axis)[: 3 if has_strip else 2]
     rounds = {
         "title": {"text": ROUND.label},
         "range": [-0.6, comparison.num_rounds - 0.4],
         "dtick": tick_step(comparison.num_rounds),
     }
-    has_heatmap, stacked = "heatmap" in panels, [*panels.values()]
     figure = new_panel_figure(
-        *(_TITLE, captions, stacked, rounds, first.theme),
-        has_heatmap=has_heatmap,
+        *(_TITLE, captions, panels, rounds, first.theme),
+        has_heatmap=has_strip,
         gap=_GAP,
     )
     _add_means(figure, comparison, axis)
-    if "difference" in panels:
-        _add_differences(figure, comparison)
-    if has_heatmap:
-        _add_strip(figure, comparison, f"y{len(stacked)}")
+    _add_differences(figure, comparison)
+    if has_strip:
+        _add_strip(figure, comparison)
     return figure
 
 
 def _prepare_both(
     batches: Mapping[str, Measured], options: Mapping[str, Any]
 ) -> dict[str, PlotInputs]:
-    inputs = {
-        name: prepare(data, **options, known=COMPARE_LAYERS)
-        for name, data in batches.items()
-    }
+    inputs = {name: prepare(data, **options) for name, data in batches.items()}
     pairs = dict.fromkeys(own.data.pair for own in inputs.values())
     if len(pairs) > 1:
         raise FrameError.build(
@@ -243,9 +239,7 @@ def _explanation(
             else "not paired by ids"
         ),
     ]
-    lines += note_zeros(means, axis, "lower")
-    if comparison.inputs.layers["ci"]:
-        lines += note_cut(means, axis)
+    lines += note_zeros(means, axis, "lower") + note_cut(means, axis)
     return lines + explain_marks(means)
 
 
@@ -267,11 +261,9 @@ def _add_means(figure: go.Figure, comparison: Comparison, axis: MeanAxis) -> Non
             places=rounds.to_numpy() + line.shift,
             values=axis.place(line.rows["mean"]).to_numpy(),
             floor=axis.zero,
-            has_intervals=inputs.layers["ci"],
             marker={"size": comparison.marker_size},
         )
-        if inputs.layers["ci"]:
-            _mark_cut(figure, line, axis)
+        _mark_cut(figure, line, axis)
 
 
 def _mark_cut(figure: go.Figure, line: RoundLine, axis: MeanAxis) -> None:
@@ -298,7 +290,6 @@ def _add_differences(figure: go.Figure, comparison: Comparison) -> None:
     inputs, line = comparison.inputs, comparison.after
     rows = comparison.differences
     rows = rows[rows["difference"].notna()]
-    bars = interval_bars(rows, line.color, "difference")
     figure.add_scatter(
         x=rows["round"].to_numpy() + line.shift,
         y=rows["difference"].to_numpy(),
@@ -310,7 +301,7 @@ def _add_differences(figure: go.Figure, comparison: Comparison) -> None:
             "color": fill_colors(rows, line.color, inputs.theme.paper),
             "line": {"color": line.color, "width": 1.5},
         },
-        error_y=bars if inputs.layers["ci"] else None,
+        error_y=interval_bars(rows, line.color, "difference"),
         customdata=[
             [f"{line.name}, round {row['round']}", _hover_text(row, inputs)]
             for _, row in rows.iterrows()
@@ -334,7 +325,7 @@ def _hover_text(row: pd.Series[Any], inputs: PlotInputs) -> str:
     return "<br>".join(lines)
 
 
-def _add_strip(figure: go.Figure, comparison: Comparison, axis: str) -> None:
+def _add_strip(figure: go.Figure, comparison: Comparison) -> None:
     """Draw the means of both batches as colours of one range, a row a batch."""
     inputs = comparison.inputs
     means = np.full((2, comparison.num_rounds), np.nan)
@@ -352,21 +343,20 @@ def _add_strip(figure: go.Figure, comparison: Comparison, axis: str) -> None:
         hover="<b>%{text}, round %{x}</b>"
         f"<br>mean %{{z:.3g}}{unit_suffix(inputs.metric, inputs.pair)}",
         scale=scale,
-        axis=axis,
+        axis="y3",
         theme=inputs.theme,
         text=np.repeat(names[:, None], comparison.num_rounds, axis=1),
         xgap=1,
         ygap=1,
     )
-    add_hatching(figure, *trace_outlines(~has_round), inputs.theme, yaxis=axis)
+    add_hatching(figure, *trace_outlines(~has_round), inputs.theme, yaxis="y3")
     title = axis_title(inputs.metric, inputs.pair, width=_BAR_TITLE)
     add_color_bar(figure, scale, means, title, inputs.theme)
 
 
-def _panels(comparison: Comparison, axis: MeanAxis) -> dict[str, Panel]:
+def _panels(comparison: Comparison, axis: MeanAxis) -> list[Panel]:
     inputs = comparison.inputs
     title = {"title": {"text": axis_title(inputs.metric, inputs.pair)}}
-    means = Panel(height=MEANS_HEIGHT, axis={**axis.layout(), **title})
     unit = inputs.pair.unit(METRICS[inputs.metric])
     difference = {
         "title": {
@@ -381,10 +371,8 @@ def _panels(comparison: Comparison, axis: MeanAxis) -> dict[str, Panel]:
         "ticktext": [_sign(line) for line in comparison.lines],
         "showgrid": False,
     }
-    panels = {
-        "means": means,
-        "difference": Panel(height=_DIFFERENCE, axis=difference),
-        "heatmap": Panel(height=2 * _ROW, axis=strip),
-    }
-    drawn = inputs.layers
-    return {name: panel for name, panel in panels.items() if drawn.get(name, True)}
+    return [
+        Panel(height=MEANS_HEIGHT, axis={**axis.layout(), **title}),
+        Panel(height=_DIFFERENCE, axis=difference),
+        Panel(height=2 * _ROW, axis=strip),
+    ]

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from rounddiag._typing import Array
 from rounddiag.core.measured import Measured
-from rounddiag.errors import FrameError, require_one_of
+from rounddiag.errors import FrameError, refuse, require_one_of
 from rounddiag.figures._parts.canvas import (
     TOP,
     Theme,
@@ -57,7 +57,6 @@ from rounddiag.stats.cells import EXTRA_COLUMNS, P95, aggregate_rounds
 from rounddiag.stats.heatmap_rows import (
     HeatmapRows,
     Order,
-    Pooling,
     order_rows,
     samples_per_row,
     summarize_samples,
@@ -67,7 +66,6 @@ from rounddiag.wording import pluralize
 
 # What the colour can show: the names of metrics, and columns of cells.
 _METRICS = (*METRICS, "max_abs_diff", *MEAN_COLUMNS.values())
-_POOLINGS = ("max", "mean")
 # The columns of a round frame that the figure needs besides the metric.
 _COLUMNS = ("num_tokens", "mean_abs_diff", "max_abs_diff")
 _ORDERS = {
@@ -75,10 +73,6 @@ _ORDERS = {
     "rounds": ", most rounds first",
     "reward": ", highest reward first",
     "group": ", by group",
-}
-_POOLED = {
-    "max": "its color is their largest value",
-    "mean": "its color is the mean over their tokens",
 }
 _HATCHED = ("the sample has no such round", "no sample of the row has the round")
 # Height of a row in pixels, and the number of rows that a figure has room for.
@@ -97,13 +91,13 @@ _CELLS, _STRIP = (0.0, 0.82), (0.86, 1.0)
 _RIGHT = 30
 
 
-def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
+@refuse("pooling", "Rows that samples share show the largest value of each round.")
+def plot_heatmap(
     data: Data,
     *,
     order: Order | Sequence[int | str] = "sample",
     metric: str = "abs_diff",
     color_range: tuple[float, float] | None = None,
-    pooling: Pooling = "max",
     a: str = "old",
     b: str = "rollout",
     layers: Mapping[str, bool] | None = None,
@@ -128,9 +122,6 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     color_range : tuple of float, optional
         The smallest and the largest magnitude that colours distinguish, to share
         between heatmaps; chosen to fit by default.
-    pooling : {"max", "mean"}
-        How samples that share a row are combined (above 400 samples, or fewer if there
-        are more than 36 rounds): `max`, so that no outlier is hidden, or `mean`.
     layers : mapping, optional
         `{"marginals": False}` leaves out the strips: the metric of all samples above,
         rewards, or lengths if the batch has no rewards, at the right.
@@ -152,6 +143,8 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     metric is blue where tokens are more likely under `a` and orange where less: a field
     of one colour is an offset (a temperature applied by one engine only). Hatched: the
     sample has no such round. A cross: the round is there, without any finite value.
+    Samples share rows above 400 of them, or fewer if there are more than 36 rounds; a
+    row has the largest value of each round, so that no outlier is hidden.
     Worst first, a wedge of bright rows shows that a few samples dominate the mean; if
     low rewards gather at one end, the mismatch goes with failure, or with length.
 
@@ -163,12 +156,10 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     >>> figure.layout.yaxis.title.text
     'sample, worst first'
     """
-    _check_options(metric, pooling, color_range)
+    _check_options(metric, color_range)
     metric = mean_column(metric)
     inputs = prepare(data, a, b, layers=layers, known=("marginals",), theme=theme)
-    heat = _build(
-        inputs, metric=metric, order=order, pooling=pooling, color_range=color_range
-    )
+    heat = _build(inputs, metric=metric, order=order, color_range=color_range)
     title = f"{subject(metric)} per sample and round"
     if heat.rounds.empty:
         return empty_figure(title, NO_TOKENS, inputs.theme)
@@ -190,9 +181,7 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     return figure
 
 
-def _check_options(
-    metric: str, pooling: str, color_range: tuple[float, float] | None
-) -> None:
+def _check_options(metric: str, color_range: tuple[float, float] | None) -> None:
     if metric == "difference":
         raise FrameError.build(
             key="metric",
@@ -200,9 +189,8 @@ def _check_options(
             found="'difference', which 0.3.0 removed",
             advice="Use `rounddiag.plot_compare([before, after])`.",
         )
-    chosen = {"metric": (metric, _METRICS), "pooling": (pooling, _POOLINGS)}
-    for key, (value, known) in chosen.items():
-        require_one_of(value, known, key=key, advice="Leave it out for the default.")
+    advice = "Leave it out for the default."
+    require_one_of(metric, _METRICS, key="metric", advice=advice)
     match color_range:
         case None:
             return
@@ -221,7 +209,6 @@ def _build(
     *,
     metric: str,
     order: Order | Sequence[int | str],
-    pooling: Pooling,
     color_range: tuple[float, float] | None,
 ) -> Heat:
     data = inputs.data
@@ -231,7 +218,7 @@ def _build(
         num_samples = max([num_samples, *numbers])
     samples = summarize_samples(data.batch, rounds, num_samples)
     rows = HeatmapRows(samples=order_rows(samples, order, metric))
-    placed = rows.rounds(rounds, metric, pooling)
+    placed = rows.rounds(rounds, metric)
     more = choose_hover_columns(placed, metric, is_pooled=rows.pool > 1)
     return Heat(
         rows=rows,
@@ -240,7 +227,6 @@ def _build(
         hover_columns=more,
         metric=metric,
         order=order if isinstance(order, str) else "custom",
-        pooling=pooling,
         pair=inputs.pair,
         color_range=color_range,
     )
@@ -321,7 +307,7 @@ def _explanation(heat: Heat) -> list[str]:
     if heat.is_pooled:
         num = pluralize(len(heat.rows.samples), "sample")
         lines.append(f"{num}: each row is {heat.rows.pool} neighbours,")
-        lines.append(_POOLED[heat.pooling])
+        lines.append("its color is their largest value")
     if not heat.grid.has_round.all():
         lines.append(f"▨ {_HATCHED[heat.is_pooled]}")
     zeros = int((heat.cell_values == 0).sum())

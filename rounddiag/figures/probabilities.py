@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -13,7 +11,6 @@ from rounddiag.core.measured import Measured
 from rounddiag.errors import require_one_of
 from rounddiag.figures._parts.canvas import Theme, ThemeName, colorize, empty_figure
 from rounddiag.figures._parts.clouds import (
-    CLOUD_LAYERS,
     NUM_BINS,
     NUM_WORST,
     Clouds,
@@ -22,7 +19,12 @@ from rounddiag.figures._parts.clouds import (
     name_panels,
     why_empty,
 )
-from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import (
+    PlotInputs,
+    note_unknown_rounds,
+    prepare,
+    without_layers,
+)
 from rounddiag.figures._parts.labels import format_number, hover_text
 from rounddiag.schema import DIFF, OLD_PROB, ROLLOUT_PROB, TOKENS
 from rounddiag.stats.agreement import (
@@ -62,6 +64,7 @@ _DECADES = 10.0 ** np.arange(-2, 39)
 _MAX_DECADES = 5
 
 
+@without_layers
 def plot_probabilities(
     data: Data,
     *,
@@ -69,7 +72,6 @@ def plot_probabilities(
     by: str | None = None,
     a: str = "old",
     b: str = "rollout",
-    layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot each token's probability by both engines, first round and later rounds.
@@ -86,8 +88,6 @@ def plot_probabilities(
     by : str, optional
         A column of samples or rounds, such as `status`: a panel for each of its values,
         at most 8, in place of first and later rounds.
-    layers : mapping, optional
-        What to leave out: `{"density": False, "points": False, "diagonal": False}`.
     a, b, theme : as everywhere, see `help(rounddiag)`
 
     Returns
@@ -120,7 +120,7 @@ def plot_probabilities(
     'probability by the training engine'
     """
     require_one_of(axes, _LABELS, key="axes", advice='Leave it out for "probability".')
-    inputs = prepare(data, a, b, layers=layers, known=CLOUD_LAYERS, theme=theme)
+    inputs = prepare(data, a, b, theme=theme)
     tokens = _get_tokens(inputs.data)
     split = split_first(tokens) if by is None else split_by(inputs.data, by)
     names = name_panels(by, split.values)
@@ -139,7 +139,6 @@ def plot_probabilities(
         guide=(0, 0) if axes == "diff" else (ends[1].low, ends[1].high),
         numbers=_NUMBERS,
         hover=inputs.pair.fill(_HOVER),
-        layers=inputs.layers,
     )
     captions = note_unknown_rounds(inputs.data) + _explanation(pairs, ends, inputs)
     captions += explain_left_out(agreed)
@@ -196,7 +195,6 @@ def _explanation(
         f"points: up to {NUM_WORST} tokens of each panel that differ most",
         f"{more} {inputs.pair.fill('token more likely in {training}')} {less} less",
     ]
-    lines = lines if inputs.layers["points"] else []
     count = num_beyond(pairs, *ends)
     if count:
         size = pluralize(count, "token")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
@@ -24,7 +24,7 @@ from rounddiag.figures._parts.canvas import (
     empty_figure,
     scale_colors,
 )
-from rounddiag.figures._parts.data import prepare
+from rounddiag.figures._parts.data import prepare, without_layers
 from rounddiag.figures._parts.labels import NO_TOKENS, format_number, wrap
 from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import (
@@ -54,7 +54,6 @@ from rounddiag.runs.diagnosis import Event
 from rounddiag.schema import LEGS, ROUND, RUN, STEPS, Pair
 from rounddiag.wording import pluralize
 
-_LAYERS = ("ci", "band", "marks", "events", "heatmap")
 PANELS = ("reward", "entropy", "length", "legs")
 _TITLE = "Mismatch over training"
 # The columns of a run's summary that the figure needs.
@@ -97,7 +96,8 @@ class RunScene:
         return self.rows[self.rows["round"] == round_].sort_values("step")
 
 
-def plot_run(  # noqa: PLR0913 the options of a figure
+@without_layers
+def plot_run(
     run: Run | pd.DataFrame,
     *,
     metric: str = "abs_diff",
@@ -106,7 +106,6 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     rounds: Sequence[int] | None = None,
     panels: Sequence[str] = (),
     kind: str | None = None,
-    layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot the mean of a metric in each round over the steps of a run.
@@ -124,10 +123,6 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         A key of `rounddiag.findings.REFERENCE`, whose usual |diff| is the band; that of
         the run when left out. A frame has no band without it, and another pair than
         `old` and `rollout` has none.
-    layers : mapping, optional
-        What to leave out: `ci`, the intervals; `band`, the usual range; `marks`, of
-        steps at which rounds change; `events`, of steps at which facts of the run
-        change; `heatmap`.
     metric, a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
@@ -153,14 +148,11 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     """
     rows, beside = _get_rows(run, metric, Pair(a, b), panels)
     legs = run.legs() if "legs" in panels and isinstance(run, Run) else None
-    inputs = prepare(
-        rows, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
-    )
-    metric, chosen, drawn = inputs.metric, inputs.theme, inputs.layers
+    inputs = prepare(rows, a, b, metric=metric, theme=theme)
+    metric, chosen = inputs.metric, inputs.theme
     if rows.empty:
         return empty_figure(_TITLE, NO_TOKENS, chosen)
-    has_band = drawn["band"] and inputs.pair.is_standard
-    usual = _usual(run, metric, kind) if has_band else None
+    usual = _usual(run, metric, kind) if inputs.pair.is_standard else None
     scene = RunScene(
         rows=rows,
         rounds=_choose_rounds(rows, rounds),
@@ -169,9 +161,9 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         axis=_axis(rows, metric, usual),
         theme=chosen,
     )
-    marks = _find_breaks(rows, metric) if drawn["marks"] else []
-    events = run.events() if drawn["events"] and isinstance(run, Run) else []
-    stacked = _panels(scene, panels, has_heatmap=drawn["heatmap"])
+    marks = _find_breaks(rows, metric)
+    events = run.events() if isinstance(run, Run) else []
+    stacked = _panels(scene, panels)
     figure = new_panel_figure(
         _TITLE,
         [
@@ -183,15 +175,14 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         stacked,
         step_axis(rows["step"]),
         chosen,
-        has_heatmap=drawn["heatmap"],
+        has_heatmap=True,
     )
     if usual is not None:
         _add_band(figure, scene, usual[1])
     for round_ in scene.rounds:
-        _add_line(figure, scene, round_, has_intervals=drawn["ci"])
+        _add_line(figure, scene, round_)
     _add_panels(figure, panels, beside, legs, chosen)
-    if drawn["heatmap"]:
-        _add_heatmap(figure, scene, f"y{len(stacked)}")
+    _add_heatmap(figure, scene, f"y{len(stacked)}")
     for mark in marks:
         _add_mark(figure, mark, chosen)
     _add_events(figure, events, chosen)
@@ -272,14 +263,14 @@ def _axis(rows: pd.DataFrame, metric: str, usual: tuple[str, float] | None) -> M
     return choose_axis(pd.concat([rows[[*end]], end], ignore_index=True), metric)
 
 
-def _panels(scene: RunScene, names: Sequence[str], *, has_heatmap: bool) -> list[Panel]:
+def _panels(scene: RunScene, names: Sequence[str]) -> list[Panel]:
     title = {"title": {"text": axis_title(scene.metric, scene.pair)}}
     means = {**scene.axis.layout(), **title}
     others = {"nticks": 3, "rangemode": "tozero"}  # zero is what legs are read from
     return [
         Panel(height=MEANS_HEIGHT, axis=means),
         *(Panel(height=_PANEL, axis=others) for _ in names),
-        *([heatmap_panel(scene.rows)] if has_heatmap else []),
+        heatmap_panel(scene.rows),
     ]
 
 
@@ -332,14 +323,11 @@ def _add_band(figure: go.Figure, scene: RunScene, end: float) -> None:
     )
 
 
-def _add_line(
-    figure: go.Figure, scene: RunScene, round_: int, *, has_intervals: bool
-) -> None:
+def _add_line(figure: go.Figure, scene: RunScene, round_: int) -> None:
     """Draw the means of a round; those of step 0 stand apart."""
     rows, color = scene.line(round_), scene.colors[round_]
     later = rows[rows["step"] > 0]
-    if has_intervals:
-        _add_ribbon(figure, scene, later, color)
+    _add_ribbon(figure, scene, later, color)
     for part, is_first in ((later, False), (rows[rows["step"] == 0], True)):
         if part.empty:
             continue
@@ -353,7 +341,7 @@ def _add_line(
             places=part["step"].to_numpy(),
             values=scene.axis.place(part["mean"]).to_numpy(),
             floor=scene.axis.zero,
-            has_intervals=is_first and has_intervals,
+            has_intervals=is_first,
             mode="markers" if is_first else "lines+markers" if has_points else "lines",
             line={"color": color, "width": 1.5},
             marker={

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from rounddiag.figures._parts.canvas import (
     empty_figure,
     new_figure,
 )
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare, without_layers
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
@@ -46,7 +46,6 @@ _HOVER = (
     "<b>{by} {name}</b><br>at least %{{x:.3g}} nat: %{{y:.3%}}"
     "<br>%{{customdata:,}} tokens<extra></extra>"
 )
-_LAYERS = ("ratios", "names")
 _TITLE = "Tail of the mismatch"
 # The axis begins where at least this share of a line's tokens remains.
 _NEARLY_ALL = 0.9
@@ -56,13 +55,13 @@ _BEYOND, _ABOVE = 0.3, 0.05
 _DECADES = (6, 8)
 
 
+@without_layers
 def plot_tail(
     data: Data,
     *,
     by: str | None = None,
     a: str = "old",
     b: str = "rollout",
-    layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot the share of tokens whose |old − rollout| log-prob is at least x.
@@ -74,8 +73,6 @@ def plot_tail(
     by : str, optional
         A column of samples or rounds, such as `status`: a line for each of its values,
         at most 8, in place of groups of rounds.
-    layers : mapping, optional
-        What to leave out: `{"ratios": False, "names": False}`.
     a, b, theme : as everywhere, see `help(rounddiag)`
 
     Notes
@@ -97,23 +94,21 @@ def plot_tail(
     >>> rd.plot_tail(batch).layout.xaxis.title.text
     '|old − rollout| log-prob [nat]'
     """
-    inputs = prepare(data, a, b, layers=layers, known=_LAYERS, theme=theme)
-    drawn = inputs.layers
+    inputs = prepare(data, a, b, theme=theme)
     shares = tail_shares(inputs.data, by=by)
     known = shares[(shares["abs_diff"] > 0) & (shares["num_tokens"] > 0)]
     if known.empty:
         return empty_figure(_TITLE, _why_empty(shares), inputs.theme)
     lines = split_by_round(known, by, inputs.theme)
     captions = note_unknown_rounds(inputs.data)
-    captions += format_key(by, lines) if by is not None and drawn["names"] else []
-    captions += _explanation(shares, lines, has_ratios=drawn["ratios"])
+    captions += [] if by is None else format_key(by, lines)
+    captions += _explanation(shares, lines)
     height = TOP + _PLOT_HEIGHT + _BOTTOM
     figure = new_figure(_TITLE, captions, inputs.theme, height=height, bottom=_BOTTOM)
     _set_axes(figure, lines, inputs.pair)
-    if drawn["ratios"]:
-        _add_ratios(figure, inputs.theme)
+    _add_ratios(figure, inputs.theme)
     _add_lines(figure, lines, "round" if by is None else by)
-    if by is None and drawn["names"]:
+    if by is None:
         figure.layout.margin.r = _RIGHT
         _add_names(figure, lines, inputs.theme)
     else:
@@ -137,12 +132,9 @@ def _count_tokens(shares: pd.DataFrame) -> tuple[int, int]:
     return int(starts["num_tokens"].sum()), int(starts["num_nonfinite"].sum())
 
 
-def _explanation(
-    shares: pd.DataFrame, lines: Sequence[RoundLine], *, has_ratios: bool
-) -> list[str]:
+def _explanation(shares: pd.DataFrame, lines: Sequence[RoundLine]) -> list[str]:
     count, undefined = _count_tokens(shares)
-    shaded = "shaded: probabilities differ by a factor of 2, of 5"
-    captions = [shaded] if has_ratios else []
+    captions = ["shaded: probabilities differ by a factor of 2, of 5"]
     # All lines begin at the same size, above 0.
     zeros = count - sum(int(line.rows["num_tokens"].iloc[0]) for line in lines)
     if zeros:

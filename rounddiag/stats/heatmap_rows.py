@@ -17,8 +17,6 @@ from rounddiag.schema import IS_REWRITTEN
 from rounddiag.stats.cells import aggregate_rounds, extremes
 from rounddiag.wording import join_names
 
-Pooling: TypeAlias = Literal["max", "mean"]
-
 _MAX_ROWS = 400  # more are thinner than two pixels
 # Cells of a figure whose JSON stays under 500 kB.
 _MAX_CELLS = 14_400
@@ -84,10 +82,8 @@ class HeatmapRows:
         """How many rows there are."""
         return -(-len(self.samples) // self.pool)
 
-    def rounds(
-        self, rounds: pd.DataFrame, metric: str, pooling: Pooling
-    ) -> pd.DataFrame:
-        """Return one row for each of these rows and rounds."""
+    def rounds(self, rounds: pd.DataFrame, metric: str) -> pd.DataFrame:
+        """Return one row for each of these rows and rounds; `shown` is the largest."""
         order = self.samples["sample"]
         rank = pd.Series(np.arange(len(order)), index=order)
         rounds = rounds[rounds["sample"].isin(rank.index)]
@@ -98,8 +94,6 @@ class HeatmapRows:
         if IS_REWRITTEN.name in placed:
             marked = placed.groupby(["row", "round"])[IS_REWRITTEN.name]
             cells[IS_REWRITTEN.name] = marked.sum().to_numpy()
-        if pooling == "mean":
-            return cells.assign(shown=cells[metric])
         return cells.assign(shown=extremes(placed, metric, "row", "round"))
 
     def means(self, column: str) -> Array:

@@ -48,7 +48,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "slime": ("plot_rounds", {"metric": "train_rollout_logprob_abs_diff"}),
     "signed": ("plot_heatmap", {"metric": "mean_diff"}),
     "largest": ("plot_heatmap", {"metric": "max_abs_diff", "order": "worst"}),
-    "k3": ("plot_heatmap", {"metric": "k3", "pooling": "mean", "order": "rounds"}),
+    "k3": ("plot_heatmap", {"metric": "k3", "order": "rounds"}),
     "log-probs": ("plot_probabilities", {"axes": "log_prob"}),
     "diffs": ("plot_probabilities", {"axes": "diff"}),
     "along the response": ("plot_positions", {"along": "response"}),

@@ -52,7 +52,7 @@ def test_the_title_says_who_is_paired() -> None:
     assert f"{'z' * 28}…: not paired by ids" in text
 
 
-def test_intervals_that_leave_the_axis_are_counted_unless_they_are_left_out() -> None:
+def test_intervals_that_leave_the_axis_are_counted() -> None:
     # The interval of six samples whose |diff| is 0 but one reaches down to 0.
     diff = [[-1.0]] + [[-1e-6]] * 5
     batch = padded([[1]] * 6, diff, [[0.0]] * 6)
@@ -68,9 +68,6 @@ def test_intervals_that_leave_the_axis_are_counted_unless_they_are_left_out() ->
         ("triangle-down", 0.1, round(low, 6)),
         ("triangle-up", 0.1, round(high, 6)),
     ]
-    plain = plot_compare([batch, batch], layers={"ci": False})
-    assert "beyond the axis" not in words(plain)
-    assert arrows_of(plain) == []
     assert arrows_of(plot_compare([hand_batch()] * 2)) == []  # it has no intervals
 
 
@@ -105,20 +102,6 @@ def test_means_of_exactly_zero_are_counted() -> None:
     same = padded([[1]], [[-1.0]], [[-1.0]])
     title = words(plot_compare([same, hand_batch()]))
     assert "1 mean exactly 0, drawn at the lower edge" in title
-
-
-def test_layers_can_be_left_out() -> None:
-    pair = [hand_batch()] * 2
-    whole = plot_compare(pair)
-    plain = plot_compare(
-        pair, layers={"ci": False, "difference": False, "heatmap": False}
-    )
-    assert len(plain.data) == 4
-    assert not plain.data[0].error_y.visible
-    assert tuple(plain.layout.yaxis.domain) == (0, 1)
-    assert plain.layout.height < whole.layout.height
-    assert plain.layout.xaxis.anchor == "y"
-    assert whole.layout.xaxis.anchor == "y3"
 
 
 def test_a_batch_without_tokens_is_compared() -> None:

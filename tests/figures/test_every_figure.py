@@ -20,12 +20,20 @@ from rounddiag.stats import cell_frame
 from tests.batches import MASK, ROLLOUT, hand_batch, padded
 from tests.figures.plots import PLOTS, captions, plot
 
+WITHOUT_LAYERS = [
+    f"plot_{name}"
+    for name in (
+        "compare",
+        "conditional",
+        "positions",
+        "probabilities",
+        "roles",
+        "tail",
+    )
+]
 LAYERS = {
-    "plot_compare": ["ci", "difference", "heatmap"],
     "plot_heatmap": ["marginals"],
-    "plot_probabilities": ["density", "points", "diagonal"],
     "plot_rounds": ["quantiles", "survivors", "counts"],
-    "plot_tail": ["ratios", "names"],
     "plot_trajectory": ["bands", "diff", "log_probs"],
 }
 OF_METRICS = ["compare", "conditional", "positions", "roles", "rounds"]
@@ -89,7 +97,7 @@ def test_an_unknown_layer_is_an_error(name: str) -> None:
     fails(message, name, hand_batch(), layers={"violin": False})
 
 
-@pytest.mark.parametrize("name", ["plot_conditional", "plot_positions", "plot_roles"])
+@pytest.mark.parametrize("name", WITHOUT_LAYERS)
 def test_layers_that_were_removed_are_an_error(name: str) -> None:
     message = (
         "`layers`: expected no such argument, which 0.3.0 removed; found {'ci': False}."

@@ -17,7 +17,7 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import plot_height
 from rounddiag.figures._parts.labels import CROSS
 from tests.batches import hand_batch, padded, random_log_probs
-from tests.figures.plots import shapes, words
+from tests.figures.plots import words
 
 NAN, INF = math.nan, math.inf
 PAIR = ["rollout_log_prob", "old_log_prob"]
@@ -238,25 +238,6 @@ def test_rows_of_panels_do_not_overlap() -> None:
     assert (low - middle) * plot == pytest.approx(26 + 5 + 60)
     assert layout.yaxis2.range == layout.yaxis.range
     assert layout.xaxis3.domain == layout.xaxis.domain
-
-
-def test_layers_can_be_left_out() -> None:
-    whole = plot_probabilities(hand_batch())
-    image = plot_probabilities(hand_batch(), layers={"points": False})
-    assert marks(image) == []
-    assert "more likely in training" not in words(image)
-    points = plot_probabilities(
-        hand_batch(), layers={"density": False, "diagonal": False}
-    )
-    assert images(points) == []
-    assert shapes(points) == []
-    assert points.layout.height == whole.layout.height - 80
-    assert len(points.data) == 2
-    nothing = plot_probabilities(
-        hand_batch(), layers={"density": False, "points": False}
-    )
-    texts = [note.text for note in nothing.layout.annotations]
-    assert texts.count("left out") == 2
 
 
 def test_no_tokens_have_no_values_to_make_panels_of() -> None:

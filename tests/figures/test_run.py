@@ -29,11 +29,12 @@ NAN = math.nan
 
 
 def lines_of(figure: Any) -> list[Any]:
-    return [one for one in figure.data if one.customdata is not None and one.x.size]
+    points = [one for one in figure.data if one.type == "scatter"]
+    return [one for one in points if one.customdata is not None and one.x.size]
 
 
 def test_a_line_per_round_over_the_steps() -> None:
-    figure = plot_run(summary_frame(), layers={"heatmap": False})
+    figure = plot_run(summary_frame())
     lines = lines_of(figure)
     assert [line.x.tolist() for line in lines] == [STEPS] * 3
     assert lines[0].y[:3].tolist() == pytest.approx([0.01, 0.011, 0.0095])
@@ -46,13 +47,12 @@ def test_a_line_per_round_over_the_steps() -> None:
 
 
 def test_ribbons_are_the_intervals() -> None:
-    figure = plot_run(summary_frame(), rounds=[0], layers={"heatmap": False})
-    (ribbon,) = [one for one in figure.data if one.fill == "toself"]
+    figure = plot_run(summary_frame(), rounds=[0])
+    lines = [one for one in figure.data if one.type == "scatter"]
+    (ribbon,) = [one for one in lines if one.fill == "toself"]
     assert ribbon.x.tolist() == STEPS + STEPS[::-1]
     assert ribbon.y[:2].tolist() == pytest.approx([0.02, 0.022])
     assert ribbon.y[-1] == pytest.approx(0.005)
-    bare = plot_run(summary_frame(), rounds=[0], layers={"ci": False, "heatmap": False})
-    assert [one for one in bare.data if one.fill == "toself"] == []
 
 
 def test_a_mark_names_the_step_and_the_rounds_that_change() -> None:
@@ -61,8 +61,6 @@ def test_a_mark_names_the_step_and_the_rounds_that_change() -> None:
     assert text in captions(figure)
     (mark,) = [one for one in shapes(figure) if one.type == "line"]
     assert (mark.x0, mark.x1) == (75, 75)
-    bare = plot_run(summary_frame(), layers={"marks": False})
-    assert [one for one in shapes(bare) if one.type == "line"] == []
 
 
 def test_facts_that_change_are_triangles_with_both_values(tmp_path: Path) -> None:
@@ -78,8 +76,6 @@ def test_facts_that_change_are_triangles_with_both_values(tmp_path: Path) -> Non
         "from step 4: vllm changes from 0.31 to &lt;b&gt;0.32"
     )
     assert "▽ from step 4: tp changes from 0 to 1" in captions(figure)
-    bare = plot_run(run, layers={"events": False})
-    assert "▽" not in [one.text for one in bare.layout.annotations]
 
 
 def test_the_heatmap_has_the_mean_of_each_step_and_round() -> None:
@@ -97,8 +93,9 @@ def test_the_heatmap_has_the_mean_of_each_step_and_round() -> None:
 
 
 def test_step_0_stands_apart() -> None:
-    figure = plot_run(summary_frame(first=3), layers={"heatmap": False})
-    diamonds = [one for one in figure.data if one.marker.symbol == "diamond-open"]
+    figure = plot_run(summary_frame(first=3))
+    points = [one for one in figure.data if one.type == "scatter"]
+    diamonds = [one for one in points if one.marker.symbol == "diamond-open"]
     assert [one.x.tolist() for one in diamonds] == [[0]] * 3
     assert all(0 not in line.x for line in lines_of(figure) if len(line.x) > 1)
     assert "◇ step 0, before the first update" in captions(figure)
@@ -185,7 +182,7 @@ def test_the_legs_of_the_ratio_are_beside_them_on_request(tmp_path: Path) -> Non
 def test_more_rounds_than_lines_are_chosen_evenly() -> None:
     rows = pd.concat([summary_frame().assign(round=round_) for round_ in range(20)])
     rows = rows.drop_duplicates(["step", "round"])
-    figure = plot_run(rows, layers={"marks": False})
+    figure = plot_run(rows)
     assert "round  ● 0  ● 3  ● 5  ● 8  ● 11  ● 14  ● 16  ● 19" in captions(figure)
     assert figure.layout.yaxis2.range == (19.5, -0.5)
 
@@ -208,7 +205,7 @@ def test_a_run_of_one_step_and_of_no_tokens(tmp_path: Path) -> None:
         ({"panels": ["loss"]}, "`panels`: expected one of"),
         ({"panels": ["reward"]}, "`panels`: expected a Run"),
         ({"kind": "huge"}, "`kind`: expected one of"),
-        ({"layers": {"violin": True}}, "`layers`: expected one of"),
+        ({"layers": {"ci": False}}, "`layers`: expected no such argument"),
     ],
 )
 def test_an_option_that_does_not_exist_is_an_error(
@@ -239,7 +236,7 @@ def test_another_pair_of_scores(tmp_path: Path) -> None:
     assert lines_of(figure)[0].y.tolist() == [0.125, 0.25]
     assert figure.layout.yaxis.title.text == "mean |ref − rollout| log-prob [nat]"
     assert not any("usual" in line for line in captions(figure))
-    of_frame = plot_run(summary, a="ref", layers={"heatmap": False})
+    of_frame = plot_run(summary, a="ref")
     assert of_frame.layout.yaxis.title.text == "mean |ref − rollout| log-prob [nat]"
     with pytest.raises(FrameError, match="found a frame of the pair"):
         plot_run(run.summary(), a="ref")

@@ -149,14 +149,3 @@ def test_a_column_gives_a_line_for_each_of_its_values_with_a_key() -> None:
     title = re.sub("<[^>]*>", "|", words(figure))
     assert "rank  |●| 3  |■| 7" in title
     assert plot_tail(token_frame(batch, ["rank"]), by="rank") == figure
-
-
-def test_layers_can_be_left_out() -> None:
-    plain = plot_tail(hand_batch(), layers={"ratios": False, "names": False})
-    assert shapes(plain) == []
-    assert texts(plain) == []
-    assert "shaded" not in words(plain)
-    assert plain.layout.margin.r < plot_tail(hand_batch()).layout.margin.r
-    batch = hand_batch(sample_columns={"rank": np.array([7, 3, 7])})
-    nameless = plot_tail(batch, by="rank", layers={"names": False})
-    assert "rank" not in words(nameless)

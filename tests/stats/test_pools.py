@@ -57,7 +57,7 @@ def test_a_frame_tells_of_its_samples_itself() -> None:
 
 def test_a_sample_alone_in_its_row_shows_its_metric() -> None:
     rows = HeatmapRows(samples=order_rows(summarize_samples(None, FRAME, 5), "worst"))
-    cells = rows.rounds(FRAME, "mean_abs_diff", "max")
+    cells = rows.rounds(FRAME, "mean_abs_diff")
     assert cells["row"].tolist() == [2, 2, 1, 4, 0]
     assert cells["shown"].tolist() == pytest.approx(
         FRAME["mean_abs_diff"].tolist(), nan_ok=True
@@ -65,11 +65,9 @@ def test_a_sample_alone_in_its_row_shows_its_metric() -> None:
     assert rows.means("num_rounds").tolist() == [1, 1, 2, 0, 1]
 
 
-def test_a_pool_shows_its_largest_value_or_its_mean_over_tokens(
-    two_rows: HeatmapRows,
-) -> None:
+def test_a_pool_shows_its_largest_value(two_rows: HeatmapRows) -> None:
     assert (two_rows.pool, two_rows.num) == (3, 2)
-    largest = two_rows.rounds(FRAME, "mean_diff", "max")
+    largest = two_rows.rounds(FRAME, "mean_diff")
     assert list(zip(largest["row"], largest["round"], strict=True)) == [
         (0, 0),
         (0, 1),
@@ -78,8 +76,8 @@ def test_a_pool_shows_its_largest_value_or_its_mean_over_tokens(
     assert largest["shown"].tolist() == [-0.5, 0.25, -4]
     assert largest["num_rows"].tolist() == [2, 1, 2]
     assert largest["num_tokens"].tolist() == [4, 5, 2]
-    mean = two_rows.rounds(FRAME, "mean_diff", "mean")
-    assert mean["shown"].tolist() == pytest.approx([(-0.5 + 0.75) / 4, 0.25, -4])
+    means = [(-0.5 + 0.75) / 4, 0.25, -4]  # over tokens
+    assert largest["mean_diff"].tolist() == pytest.approx(means)
 
 
 def test_a_pool_has_the_mean_of_its_samples(two_rows: HeatmapRows) -> None:

@@ -6,7 +6,7 @@ Each cloud has a panel, such as the first round and later rounds; all share thei
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -257,7 +257,6 @@ def why_empty(agreed: pd.DataFrame) -> str:
     return NO_TOKENS
 
 
-CLOUD_LAYERS = ("density", "points", "diagonal")
 # Room under a figure without a colour bar, in pixels.
 _BOTTOM = 52
 # Symbols tell the sign of a difference in grey; in text they are ▲ and ▼.
@@ -281,7 +280,6 @@ class Clouds:
     guide: The y values, left and right, of the line on which both engines agree.
     numbers: Columns of `marks` for hover texts and clicks.
     hover: The hover text of a mark, in plotly's syntax.
-    layers: Which of `CLOUD_LAYERS` are drawn.
     """
 
     panels: Panels
@@ -291,20 +289,18 @@ class Clouds:
     guide: tuple[float, float]
     numbers: list[str]
     hover: str
-    layers: Mapping[str, bool]
 
     def draw(
         self, title: str, lines: Sequence[str], labels: tuple[str, str], theme: Theme
     ) -> go.Figure:
         """Draw all panels, and the scale of the density if there is one."""
         counts = self.cells["num"].to_numpy()
-        has_bar = len(counts) > 0 and self.layers["density"]
+        has_bar = len(counts) > 0
         bottom = BOTTOM if has_bar else _BOTTOM
         height = TOP + self.panels.height + bottom
         figure = new_figure(title, lines, theme, height=height, bottom=bottom)
         self.panels.add_to(figure, self.ends, labels)
-        if self.layers["diagonal"]:
-            self.panels.add_guide(figure, self.ends[0], self.guide, theme)
+        self.panels.add_guide(figure, self.ends[0], self.guide, theme)
         scale = _scale(counts, theme)
         for index, axes in enumerate(self.panels.axes):
             self._add_panel(figure, index, axes, scale, theme)
@@ -322,15 +318,11 @@ class Clouds:
     ) -> None:
         cells = self.cells[self.cells["panel"] == index]
         marks = self.marks[self.marks["panel"] == index]
-        has_image = len(cells) > 0 and self.layers["density"]
-        if has_image:
+        if len(cells):
             self._add_image(figure, cells, axes, scale, theme)
-        if self.layers["points"]:
-            self._add_marks(figure, marks, axes, theme)
+        self._add_marks(figure, marks, axes, theme)
         if len(cells) == len(marks) == 0:
             self.panels.add_empty(figure, axes, self.panels.whys[index], theme)
-        elif not has_image and not self.layers["points"]:
-            self.panels.add_empty(figure, axes, "left out", theme)
 
     def _add_image(
         self,

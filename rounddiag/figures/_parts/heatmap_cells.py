@@ -26,7 +26,7 @@ from rounddiag.schema import (
     ColumnSchema,
     Pair,
 )
-from rounddiag.stats.heatmap_rows import HeatmapRows, Pooling
+from rounddiag.stats.heatmap_rows import HeatmapRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Heat:
     rounds: A row for each sample and round.
     grid: Its column `shown` gives the colour.
     hover_columns: Its other columns, for the hover text.
-    metric, order, pooling: The options of the figure.
+    metric, order: The options of the figure.
     pair: The scores, as labels name them.
     color_range: The smallest and the largest magnitude that colours distinguish.
     """
@@ -96,7 +96,6 @@ class Heat:
     hover_columns: Sequence[str]
     metric: str
     order: str
-    pooling: Pooling
     pair: Pair
     color_range: tuple[float, float] | None
 
@@ -244,7 +243,7 @@ def add_dividers(figure: go.Figure, heat: Heat, theme: Theme) -> None:
 def _hover_lines(heat: Heat) -> Iterator[str]:
     if heat.is_pooled:
         yield f"%{{hovertext}} of {heat.rows.pool} samples reach the round"
-    which = "largest " if heat.is_pooled and heat.pooling == "max" else ""
+    which = "largest " if heat.is_pooled else ""
     if not heat.is_pooled and IS_REWRITTEN.name in heat.grid.columns:
         which = "%{hovertext}"
     yield f"{which}{heat.pair.fill(heat.column.meaning)} %{{z:.3~g}}"
