@@ -84,7 +84,7 @@ def prepare_notebook(
         names = sample_by[0] if len(sample_by) == 1 else [*sample_by]
         options += f", sample_by={names!r}"
         options += f", order_by={order_by!r}" if order_by else ""
-    options += ", untrusted=True" * untrusted
+    options += ", untrusted=True" if untrusted else ""
     codes = [
         code.format(path=str(file.resolve()), options=options)
         for code in (_RUN_CODE if is_run else [_CODE])

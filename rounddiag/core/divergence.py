@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
-from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS, Metric, metric_name
 
 if TYPE_CHECKING:
@@ -206,10 +205,6 @@ def _float64(
 _CLIP = math.log(0.8), math.log(1.2)  # PPO's usual range of the importance ratio
 
 
-def _beyond(threshold: float) -> Callable[[Array], Array]:
-    return _float64(lambda difference: beyond(difference, threshold))
-
-
 _VALUES: dict[str, Callable[[Array], Array]] = {
     "abs_diff": np.abs,
     "diff": np.positive,
@@ -218,7 +213,7 @@ _VALUES: dict[str, Callable[[Array], Array]] = {
     "k2": _float64(k2),
     "k3": _float64(k3),
     "chi2": _float64(chi2),
-    "beyond": _beyond(2.0),
+    "beyond": _float64(lambda difference: beyond(difference, 2.0)),
     "after_first_unequal": lambda is_equal_so_far: 1.0 - is_equal_so_far,
     **dict.fromkeys(("surprise", "entropy"), np.positive),
     **dict.fromkeys(("round_length", "round_seconds", "round_reward"), np.positive),
@@ -236,19 +231,9 @@ MEASURES = {
 }
 
 
-def get_measure(metric: str, threshold: float = 2.0) -> TokenMetric:
+def get_measure(metric: str) -> TokenMetric:
     """Return the measure of a metric."""
-    if not threshold > 1:
-        raise FrameError.build(
-            key="threshold",
-            expected="a ratio above 1",
-            found=str(threshold),
-            advice="Pass 2.0 for ratios below 0.5 or above 2.",
-        )
-    measure = MEASURES[metric_name(metric)]
-    if measure.name == "beyond":
-        return replace(measure, values=_beyond(threshold))
-    return measure
+    return MEASURES[metric_name(metric)]
 
 
 def read_prob_diffs(tokens: pd.DataFrame) -> Array | None:

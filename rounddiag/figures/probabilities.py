@@ -25,8 +25,8 @@ from rounddiag.figures._parts.data import (
     prepare,
     without_layers,
 )
-from rounddiag.figures._parts.labels import format_number, hover_text
-from rounddiag.schema import DIFF, OLD_PROB, ROLLOUT_PROB, TOKENS
+from rounddiag.figures._parts.labels import hover_text
+from rounddiag.schema import OLD_PROB, ROLLOUT_PROB, TOKENS
 from rounddiag.stats.agreement import (
     Axes,
     Bins,
@@ -34,7 +34,6 @@ from rounddiag.stats.agreement import (
     densities,
     farthest,
     num_beyond,
-    signed_log,
     token_bins,
     token_pairs,
 )
@@ -44,7 +43,7 @@ from rounddiag.text import pieces
 from rounddiag.wording import pluralize
 
 _LOG_PROBS = ("rollout_log_prob", "old_log_prob")
-_NUMBERS = ["sample", "round", "token", "old", "rollout", "difference"]
+_NUMBERS = ["sample", "round", "token", "y", "x", "difference"]
 _HOVER = (
     "sample %{{customdata[0]}}, round %{{customdata[1]}}, token %{{customdata[2]}}"
     "<br>{a} %{{customdata[3]:.3g}}, {b} %{{customdata[4]:.3g}}"
@@ -57,11 +56,7 @@ _TITLE = "Token probabilities"
 _LABELS = {
     "probability": (ROLLOUT_PROB, OLD_PROB),
     "log_prob": (TOKENS["rollout_log_prob"], TOKENS["old_log_prob"]),
-    "diff": (ROLLOUT_PROB, DIFF),
 }
-# Ticks of a signed logarithm, and at most how many are on either side of zero.
-_DECADES = 10.0 ** np.arange(-2, 39)
-_MAX_DECADES = 5
 
 
 @without_layers
@@ -81,10 +76,8 @@ def plot_probabilities(
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame with the columns sample, round, token,
         rollout_log_prob and old_log_prob; its text is shown if it has one.
-    axes : {"probability", "log_prob", "diff"}
-        Old against rollout probability; the same of log-probs, from -20 nat on; or
-        old − rollout log-prob, on a scale that is logarithmic on both sides of zero,
-        against rollout probability.
+    axes : {"probability", "log_prob"}
+        Old against rollout probability, or log-prob, from -20 nat on.
     by : str, optional
         A column of samples or rounds, such as `status`: a panel for each of its values,
         at most 8, in place of first and later rounds.
@@ -104,8 +97,7 @@ def plot_probabilities(
     engine drops, for example. A band that is bent over its whole length is a
     temperature or a logit processor that one engine applies; points along the lower
     edge are tokens that training finds nearly impossible: another tokenization, a wrong
-    mask, another model. With `axes="diff"` noise widens symmetrically towards
-    probability 0, and a fault lies on one side of zero. With `by`, the panels are those
+    mask, another model. With `by`, the panels are those
     of one rank, replica or number of screenshots each (`num_images`).
 
     References
@@ -125,28 +117,24 @@ def plot_probabilities(
     split = split_first(tokens) if by is None else split_by(inputs.data, by)
     names = name_panels(by, split.values)
     pairs = token_pairs(tokens, axes).assign(panel=split.codes)
-    values = (pairs[name].to_numpy() for name in ("rollout", "old", "panel"))
+    values = (pairs[name].to_numpy() for name in ("x", "y", "panel"))
     agreed = agreement(*values, num_panels=len(names))
     if not agreed["num"].any():
         return empty_figure(_TITLE, why_empty(agreed), inputs.theme)
-    panels = build_panels(agreed, names, signed=axes == "diff")
-    ends = token_bins(pairs, axes, NUM_BINS)
+    panels = build_panels(agreed, names)
+    bins = token_bins(pairs, axes, NUM_BINS)
     clouds = Clouds(
         panels=panels,
-        cells=densities(pairs, *ends),
+        cells=densities(pairs, bins),
         marks=_mark_worst(inputs.data, tokens, pairs, inputs.theme),
-        ends=ends,
-        guide=(0, 0) if axes == "diff" else (ends[1].low, ends[1].high),
+        bins=bins,
         numbers=_NUMBERS,
         hover=inputs.pair.fill(_HOVER),
     )
-    captions = note_unknown_rounds(inputs.data) + _explanation(pairs, ends, inputs)
+    captions = note_unknown_rounds(inputs.data) + _explanation(pairs, bins, inputs)
     captions += explain_left_out(agreed)
     x, y = (inputs.pair.label(column) for column in _LABELS[axes])
-    figure = clouds.draw(_TITLE, captions, (x, y), inputs.theme)
-    if axes == "diff":
-        _set_ticks(figure, ends[1])
-    return figure
+    return clouds.draw(_TITLE, captions, (x, y), inputs.theme)
 
 
 def _get_tokens(data: Measured) -> pd.DataFrame:
@@ -158,7 +146,7 @@ def _get_tokens(data: Measured) -> pd.DataFrame:
 def _mark_worst(
     data: Measured, tokens: pd.DataFrame, pairs: pd.DataFrame, theme: Theme
 ) -> pd.DataFrame:
-    difference = (pairs["old"] - pairs["rollout"]).to_numpy()
+    difference = (pairs["y"] - pairs["x"]).to_numpy()
     rows = farthest(np.abs(difference), pairs["panel"].to_numpy(), NUM_WORST)
     keys = tokens[["sample", "round", "token"]].iloc[rows].reset_index(drop=True)
     marks = pairs.iloc[rows].reset_index(drop=True).join(keys)
@@ -187,25 +175,14 @@ def _decode(tokenizer: object, tokens: pd.DataFrame, rows: Array) -> list[str]:
     return texts
 
 
-def _explanation(
-    pairs: pd.DataFrame, ends: tuple[Bins, Bins], inputs: PlotInputs
-) -> list[str]:
+def _explanation(pairs: pd.DataFrame, bins: Bins, inputs: PlotInputs) -> list[str]:
     more, less = colorize("▲", inputs.theme.more), colorize("▼", inputs.theme.less)
     lines = [
         f"points: up to {NUM_WORST} tokens of each panel that differ most",
         f"{more} {inputs.pair.fill('token more likely in {training}')} {less} less",
     ]
-    count = num_beyond(pairs, *ends)
+    count = num_beyond(pairs, bins)
     if count:
         size = pluralize(count, "token")
         lines.append(f"{size} beyond the axes, drawn at their edge")
     return lines
-
-
-def _set_ticks(figure: go.Figure, y: Bins) -> None:
-    decades = _DECADES[signed_log(_DECADES) <= y.high]
-    decades = decades[:: -(-len(decades) // _MAX_DECADES)]
-    values = np.concatenate([-decades[::-1], [0], decades])
-    figure.update_yaxes(
-        tickvals=signed_log(values), ticktext=[format_number(value) for value in values]
-    )

@@ -58,7 +58,7 @@ _COLUMNS = (
     *("mean", "ci_low", "ci_high", "p50", "p90", "p99", "max"),
 )
 # Whether each layer is drawn by default.
-ROUND_LAYERS = {"quantiles": False, "survivors": True, "counts": True}
+_LAYERS = {"quantiles": False, "survivors": True, "counts": True}
 # What a layer needs.
 _NEEDS = {
     "quantiles": "a metric that is never negative, and no `by`",
@@ -79,23 +79,6 @@ _FROM_END = "round, counted from the last of each sample: −1"
 _MINUS = 1.5
 # Characters of a line of the y axis' title: many lines by value leave a low plot.
 _TITLE_WIDTH = 26
-
-
-def round_layers(
-    metric: str,
-    by: str | None = None,
-    weight: str = "token",
-    *,
-    last_aligned: bool = False,
-) -> dict[str, bool]:
-    """Return the layers that a quantity has, and whether each is drawn by default."""
-    is_signed = get_measure(metric).is_signed
-    usual = ("abs_diff", None, "token", False)
-    fits = {
-        "survivors": (metric, by, weight, last_aligned) == usual,
-        "quantiles": by is None and not is_signed,
-    }
-    return {name: is_on for name, is_on in ROUND_LAYERS.items() if fits.get(name, True)}
 
 
 def plot_rounds(  # noqa: PLR0913 all but the first are keywords
@@ -170,13 +153,18 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     'log'
     """
     inputs = prepare(
-        data, a, b, metric=metric, layers=layers, known=ROUND_LAYERS, theme=theme
+        data, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
     metric, colors = inputs.metric, inputs.theme
-    weighting = get_measure(metric).weight or weight
+    measure, is_summary = get_measure(metric), _is_summary(inputs.data)
+    weighting = measure.weight or weight
     options = {"weight": weight, "last_aligned": last_aligned}
-    fitting = round_layers(metric, by, weight, last_aligned=last_aligned)
-    drawn = _choose_layers(layers or {}, fitting, is_summary=_is_summary(inputs.data))
+    is_usual = (metric, by, weight, last_aligned) == ("abs_diff", None, "token", False)
+    fits = {
+        "survivors": is_usual and not is_summary,
+        "quantiles": by is None and not measure.is_signed,
+    }
+    drawn = _choose_layers(layers or {}, fits, is_summary=is_summary)
     summary = _read_summary(inputs, by, weighting, options)
     title = f"{subject(metric)} per round" + (", from the end" if last_aligned else "")
     if summary.empty:
@@ -226,23 +214,20 @@ def _is_summary(data: Measured) -> bool:
 
 
 def _choose_layers(
-    chosen: Mapping[str, bool], fitting: Mapping[str, bool], *, is_summary: bool
+    chosen: Mapping[str, bool], fits: Mapping[str, bool], *, is_summary: bool
 ) -> dict[str, bool]:
-    """Decide whether each layer is drawn."""
-    fitting = {
-        name: is_on
-        for name, is_on in fitting.items()
-        if not (is_summary and name == "survivors")
-    }
     for name, needs in _NEEDS.items():
-        if chosen.get(name) and name not in fitting:
+        if chosen.get(name) and not fits[name]:
             raise FrameError.build(
                 key=name,
                 expected=needs,
                 found="a round summary" if is_summary else "other options",
                 advice="Leave the layer out, or the options.",
             )
-    return {**dict.fromkeys(ROUND_LAYERS, False), **fitting, **chosen}
+    return {
+        name: fits.get(name, True) and chosen.get(name, is_usual)
+        for name, is_usual in _LAYERS.items()
+    }
 
 
 def _read_summary(

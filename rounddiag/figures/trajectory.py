@@ -14,7 +14,6 @@ import plotly.graph_objects as go
 from rounddiag._typing import Array
 from rounddiag.core.divergence import get_measure
 from rounddiag.core.measured import Measured
-from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import (
     CHARACTER,
     NARROW_PLOT,
@@ -77,14 +76,14 @@ class TokenScene:
     tokens: As `get_sample_tokens` gives them; at least one.
     values: What the upper panel shows of each token.
     metric: The metric that they are of.
-    layers: Which of `diff`, `log_probs` and `bands` are drawn.
+    has_log_probs: Whether they are drawn, in a panel of their own.
     pair: The scores, as labels name them.
     """
 
     tokens: pd.DataFrame
     values: Array
     metric: str
-    layers: Mapping[str, bool]
+    has_log_probs: bool
     pair: Pair
     theme: Theme
 
@@ -144,16 +143,15 @@ def plot_trajectory(
     ----------
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame with the columns sample, round, token, diff,
-        position and, unless that layer is left out, rollout_log_prob and old_log_prob;
-        its text is shown if it has one.
+        position and, unless left out, rollout_log_prob and old_log_prob; its text is
+        shown if it has one.
     sample : int or str
         Which sample: its number, from 0, or its id.
     metric : str
         What the upper panel shows, as of `round_summary`. The log-probs of an engine
         that the batch lacks are left out of the lower one.
     layers : mapping, optional
-        What to leave out: `diff`, the upper panel; `log_probs`, the lower one; `bands`,
-        which shade the rounds.
+        `{"log_probs": False}` leaves out the lower panel.
     a, b, theme : as everywhere, see `help(rounddiag)`
 
     Returns
@@ -181,13 +179,12 @@ def plot_trajectory(
     >>> rd.plot_trajectory(batch, sample=5).layout.yaxis.title.text
     'old − rollout log-prob [nat]'
     """
-    inputs = prepare(data, a, b, metric=metric, layers=layers, known=_ADD, theme=theme)
-    _check_layers(inputs.layers)
+    known = ("log_probs",)
+    inputs = prepare(data, a, b, metric=metric, layers=layers, known=known, theme=theme)
+    wants_log_probs = inputs.layers["log_probs"]
     sample, measure = find_sample(inputs.data, sample), get_measure(inputs.metric)
-    tokens = get_sample_tokens(
-        inputs.data, sample, measure, log_probs=inputs.layers["log_probs"]
-    )
-    has_log_probs = inputs.layers["log_probs"] and not {*_LOG_PROBS}.isdisjoint(tokens)
+    tokens = get_sample_tokens(inputs.data, sample, measure, log_probs=wants_log_probs)
+    has_log_probs = wants_log_probs and not {*_LOG_PROBS}.isdisjoint(tokens)
     title = f"Sample {sample}, token by token"
     if tokens.empty:
         return empty_figure(title, NO_TOKENS, inputs.theme)
@@ -197,16 +194,17 @@ def plot_trajectory(
         if inputs.metric == "diff"  # which may be infinite
         else Measured.of(tokens).values(measure),
         metric=inputs.metric,
-        layers={**inputs.layers, "log_probs": has_log_probs},
+        has_log_probs=has_log_probs,
         pair=inputs.pair,
         theme=inputs.theme,
     )
-    height = _HEIGHT if scene.layers["diff"] and has_log_probs else _HEIGHT_OF_ONE
+    height = _HEIGHT if has_log_probs else _HEIGHT_OF_ONE
     captions = [*note_unknown_rounds(inputs.data), *_explanation(scene)]
     figure = new_figure(title, captions, inputs.theme, height=height, bottom=_BOTTOM)
-    for name, add in _ADD.items():
-        if scene.layers[name]:
-            add(figure, scene)
+    _add_bands(figure, scene)
+    _add_diffs(figure, scene)
+    if has_log_probs:
+        _add_log_probs(figure, scene)
     _add_hover(figure, scene)
     _set_axes(figure, scene)
     figure.add_annotation(text=_ROW_NAMES, align="right", **BESIDE_TICKS)
@@ -216,22 +214,12 @@ def plot_trajectory(
     return figure
 
 
-def _check_layers(drawn: Mapping[str, bool]) -> None:
-    if not drawn["diff"] and not drawn["log_probs"]:
-        raise FrameError.build(
-            key="layers",
-            expected="`diff` or `log_probs` among the layers drawn",
-            found="neither",
-            advice="Leave out one of them at most.",
-        )
-
-
 def _explanation(scene: TokenScene) -> Iterator[str]:
     tokens, theme, pair = scene.tokens, scene.theme, scene.pair
-    if scene.layers["diff"] and scene.metric == "diff":
+    if scene.metric == "diff":
         more, less = colorize("▲", theme.more), colorize("▼", theme.less)
         yield f"{more} {pair.fill('token more likely in {training}')} {less} less"
-    if scene.layers["log_probs"]:
+    if scene.has_log_probs:
         for sign, color, name in (
             ("▬", theme.quiet, "rollout_log_prob"),
             ("─", theme.text, "old_log_prob"),
@@ -247,7 +235,7 @@ def _explanation(scene: TokenScene) -> Iterator[str]:
     if len(scene.drawn_tokens) < len(tokens):
         share = f"{len(scene.drawn_tokens):,} of {pluralize(len(tokens), 'token')}"
         yield f"drawn: {share}, extremes of {scene.metric} kept"
-    if scene.layers["bands"] and len(scene.starts) > _MAX_BANDS:
+    if len(scene.starts) > _MAX_BANDS:
         yield f"{pluralize(len(scene.starts), 'round')}: too many to shade"
 
 
@@ -372,21 +360,15 @@ def _strokes(values: Array, ends: list[tuple[int, int]], *, reach: float) -> Arr
     return np.concatenate(parts)
 
 
-# The layers, in the order in which they are drawn.
-_ADD = {"bands": _add_bands, "diff": _add_diffs, "log_probs": _add_log_probs}
-
-
 def _add_hover(figure: go.Figure, scene: TokenScene) -> None:
     tokens = scene.drawn_tokens
     scores = [name for name in _LOG_PROBS if name in tokens]
     y = scene.drawn_values
-    if not scene.layers["diff"]:
-        y = tokens[scores[-1]].to_numpy()
     has_text = "text" in tokens
     figure.add_scatter(
         x=scene.x,
         y=np.where(np.isfinite(y), y, 0),
-        yaxis="y" if scene.layers["diff"] else "y2",
+        yaxis="y",
         mode="lines",
         line={"width": 0},
         text=[hover_text(text) for text in tokens["text"]] if has_text else None,
@@ -417,7 +399,6 @@ def _hover(scene: TokenScene, columns: list[str], *, has_text: bool) -> str:
 
 
 def _set_axes(figure: go.Figure, scene: TokenScene) -> None:
-    has_diff, has_log_probs = scene.layers["diff"], scene.layers["log_probs"]
     ticks, labels = _ticks(scene)
     figure.update_layout(
         hovermode="x",
@@ -429,20 +410,17 @@ def _set_axes(figure: go.Figure, scene: TokenScene) -> None:
             "tickvals": ticks,
             "ticktext": labels,
             "tickangle": 0,
-            "anchor": "y2" if has_log_probs else "y",
+            "anchor": "y2" if scene.has_log_probs else "y",
         },
     )
-    if has_diff:
-        figure.layout.yaxis = {
-            "title": {"text": wrap(scene.pair.label(scene.column), _AXIS)},
-            "domain": _DIFF if has_log_probs else _ALONE,
-            "zeroline": True,
-        }
-    if has_log_probs:
-        figure.layout.yaxis2 = {
-            "title": {"text": "log-prob [nat]"},
-            "domain": _LOG_PROBS_PANEL if has_diff else _ALONE,
-        }
+    figure.layout.yaxis = {
+        "title": {"text": wrap(scene.pair.label(scene.column), _AXIS)},
+        "domain": _DIFF if scene.has_log_probs else _ALONE,
+        "zeroline": True,
+    }
+    if scene.has_log_probs:
+        title = {"text": "log-prob [nat]"}
+        figure.layout.yaxis2 = {"title": title, "domain": _LOG_PROBS_PANEL}
 
 
 def _ticks(scene: TokenScene) -> tuple[list[int], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -9,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from rounddiag._typing import Array
-from rounddiag.core.divergence import diff
 
 # Values beyond the ends by less than this share of the range are rounding.
 _SLACK = 1e-3
@@ -59,27 +59,27 @@ class Bins:
         return (values < self.low - slack) | (values > self.high + slack)
 
 
-def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
+def densities(points: pd.DataFrame, bins: Bins) -> pd.DataFrame:
     """Count the points of each panel in bins of two dimensions."""
     finite = _finite(points)
     panel = finite["panel"].to_numpy()
-    flat = panel * np.int32(y.num)
-    flat += y.place(finite["y"].to_numpy())
-    flat *= np.int32(x.num)
-    flat += x.place(finite["x"].to_numpy())
-    num_panels = int(panel.max(initial=0)) + 1
-    counts = np.bincount(flat, minlength=num_panels * y.num * x.num)
-    panel, y_bin, x_bin = np.nonzero(counts.reshape(num_panels, y.num, x.num))
+    flat = panel * np.int32(bins.num)
+    flat += bins.place(finite["y"].to_numpy())
+    flat *= np.int32(bins.num)
+    flat += bins.place(finite["x"].to_numpy())
+    shape = int(panel.max(initial=0)) + 1, bins.num, bins.num
+    counts = np.bincount(flat, minlength=math.prod(shape))
+    panel, y_bin, x_bin = np.nonzero(counts.reshape(shape))
     return pd.DataFrame(
         {"panel": panel, "x_bin": x_bin, "y_bin": y_bin, "num": counts[counts > 0]}
     )
 
 
-def num_beyond(points: pd.DataFrame, x: Bins, y: Bins) -> int:
+def num_beyond(points: pd.DataFrame, bins: Bins) -> int:
     """Count the points beyond the bins, which `densities` counts in the end bins."""
     finite = _finite(points)
-    beyond = x.is_beyond(finite["x"].to_numpy()) | y.is_beyond(finite["y"].to_numpy())
-    return int(beyond.sum())
+    beyond = [bins.is_beyond(finite[name].to_numpy()) for name in ("x", "y")]
+    return int(np.logical_or(*beyond).sum())
 
 
 def _finite(points: pd.DataFrame) -> pd.DataFrame:
@@ -87,58 +87,31 @@ def _finite(points: pd.DataFrame) -> pd.DataFrame:
     return points if finite.all() else points[finite]
 
 
-Axes: TypeAlias = Literal["probability", "log_prob", "diff"]
+Axes: TypeAlias = Literal["probability", "log_prob"]
 
-# A signed log is nearly linear up to here, in nats: about the noise of bfloat16.
-_LINEAR = 1e-3
 # Lower limit of a log-prob axis: one value of -1e9 must not squeeze the others.
 _LOWEST = -20.0
-# Half the height of a plot of diffs that are all smaller, in nats.
-_MIN_REACH = 0.1
-# Keeps the outermost points off the edge.
-_PAIR_MARGIN = 1.05
-
-
-def signed_log(values: Array) -> Array:
-    """Compress magnitudes and keep signs: linear near zero, a logarithm beyond.
-
-    The inverse hyperbolic sine of the value over 0.001.
-    """
-    return np.arcsinh(values / np.float32(_LINEAR))
 
 
 def token_pairs(tokens: pd.DataFrame, axes: Axes) -> pd.DataFrame:
-    """Return both engines' values of each token, and its point in a plot."""
-    names = ("rollout_log_prob", "old_log_prob")
-    rollout, old = (tokens[name].to_numpy(dtype=np.float32) for name in names)
-    with np.errstate(over="ignore", invalid="ignore"):
-        if axes == "diff":
-            x, y = np.exp(rollout), signed_log(diff(old, rollout))
-        elif axes == "probability":
-            x, y = rollout, old = np.exp(rollout), np.exp(old)
-        else:
-            x, y = rollout, old
-    columns = {"rollout": rollout, "old": old, "x": x, "y": y}
-    return pd.DataFrame(columns, copy=False)
-
-
-def token_bins(pairs: pd.DataFrame, axes: Axes, num: int) -> tuple[Bins, Bins]:
-    """Choose the bins, an even number, in which to count `token_pairs`.
-
-    Probabilities are from 0 to 1, log-probs from the lowest (-20 at least) to 0, and
-    signed logs as far below zero as above.
-    """
-    unit = Bins(low=0.0, high=1.0, num=num)
+    """Return both engines' values of each token, `x` of the sampler and `y`."""
+    names = {"x": "rollout_log_prob", "y": "old_log_prob"}
+    pairs = {at: tokens[name].to_numpy(dtype=np.float32) for at, name in names.items()}
     if axes == "probability":
-        return unit, unit
-    if axes == "diff":
-        smallest = float(signed_log(np.array(_MIN_REACH)))
-        reach = _PAIR_MARGIN * max(_largest(pairs["y"].abs()), smallest)
-        # An odd number of bins: diffs of exactly zero are in the middle of one.
-        return unit, Bins(low=-reach, high=reach, num=num + 1)
+        with np.errstate(over="ignore"):
+            pairs = {at: np.exp(values) for at, values in pairs.items()}
+    return pd.DataFrame(pairs, copy=False)
+
+
+def token_bins(pairs: pd.DataFrame, axes: Axes, num: int) -> Bins:
+    """Choose the bins of both axes in which to count `token_pairs`.
+
+    Probabilities are from 0 to 1, log-probs from the lowest (-20 at least) to 0.
+    """
+    if axes == "probability":
+        return Bins(low=0.0, high=1.0, num=num)
     lowest = -max(_largest(-pairs["x"]), _largest(-pairs["y"]), -np.log(0.5))
-    log_prob = Bins(low=max(lowest, _LOWEST), high=0.0, num=num)
-    return log_prob, log_prob
+    return Bins(low=max(lowest, _LOWEST), high=0.0, num=num)
 
 
 def _largest(values: pd.Series[float]) -> float:
@@ -146,7 +119,7 @@ def _largest(values: pd.Series[float]) -> float:
     return float(array.max(where=np.isfinite(array), initial=-np.inf))
 
 
-_AGREEMENT_COLUMNS = ("num", "num_nonfinite", "mean_abs_diff", "mean_diff", "pearson")
+_AGREEMENT_COLUMNS = ("num", "num_nonfinite", "mean_abs_diff", "pearson")
 
 
 def agreement(
@@ -162,7 +135,6 @@ def agreement(
             len(x),
             int(part.sum()) - len(x),
             float(np.abs(y - x).mean()) if len(x) else np.nan,
-            float((y - x).mean()) if len(x) else np.nan,
             np.nan if is_flat else float(np.corrcoef(x, y)[0, 1]),
         )
         rows.append(row)

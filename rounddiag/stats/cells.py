@@ -170,7 +170,7 @@ def _sums_by_cell(
 def _cell_statistics(
     totals: Array, counts: Array, cluster: Array, measure: TokenMetric
 ) -> pd.DataFrame:
-    how = MeanEstimator(measure=measure, weight="token", ci=0.95)
+    how = MeanEstimator(measure=measure, weight="token")
     draws = Resampling(int(cluster.max(initial=-1)) + 1)
     num_samples, num_cells = counts.shape
     runs = {

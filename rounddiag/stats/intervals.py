@@ -259,17 +259,15 @@ def is_few(counts: Array) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class MeanEstimator:
-    """How means and their intervals are estimated: metric, weight and confidence.
+    """How means and their intervals are estimated: of which metric, by which weight.
 
     Attributes
     ----------
     weight: What has equal weight in a mean; a weight of the measure takes precedence.
-    ci: How often intervals should cover, between 0 and 1.
     """
 
     measure: TokenMetric
     weight: str
-    ci: float
 
     def __post_init__(self) -> None:
         if self.weight not in ("token", "sample"):
@@ -278,13 +276,6 @@ class MeanEstimator:
                 expected='"token" or "sample"',
                 found=repr(self.weight),
                 advice="Name what has equal weight in a mean.",
-            )
-        if not 0 < self.ci < 1:
-            raise FrameError.build(
-                key="ci",
-                expected="a share between 0 and 1",
-                found=str(self.ci),
-                advice="Pass 0.95 for intervals that cover 95 %.",
             )
 
     def means(
@@ -316,7 +307,7 @@ class MeanEstimator:
             tables = np.zeros((2, stop - start, draws.num_clusters))
             tables[:, rows - start, columns] = values
             ends[wanted[start:stop]] = draws.ratio_intervals(
-                tables[0], tables[1], self.ci, is_signed=self.measure.is_signed
+                *tables, is_signed=self.measure.is_signed
             )
         return {
             "mean": means_of_sums(total, count),

@@ -192,7 +192,7 @@ def _axis_of(data: Measured, x: X, tagger: Tagger | None) -> _Axis:
     if x == "probability":
         ends = list(pairwise(PROB_EDGES))
         return _Axis(
-            cell=prob_bin(rollout_probs(data), PROB_EDGES),
+            cell=prob_bin(rollout_probs(data)),
             places=[*(low for low, _ in ends), np.nan],
             labels=[*(f"{low:g} to {high:g}" for low, high in ends), "unknown"],
         )

@@ -6,8 +6,6 @@ have more of them, which alone makes later rounds look worse.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -19,6 +17,7 @@ from rounddiag.stats.inputs import Data, open_measured
 
 # Finer where probabilities are near 0 and near 1, as those of language models are.
 PROB_EDGES = (0, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1)
+_NUM_BINS = len(PROB_EDGES) - 1
 
 
 def rollout_probs(data: Measured) -> Array:
@@ -28,11 +27,11 @@ def rollout_probs(data: Measured) -> Array:
     return prob
 
 
-def prob_bin(prob: Array, edges: Sequence[float]) -> Array:
+def prob_bin(prob: Array) -> Array:
     """Return each probability's bin; one beyond the last for invalid values."""
     # NaN, too, is put beyond the last edge.
-    bins: Array = np.searchsorted(np.asarray(edges[1:]), prob)
-    bins[prob < edges[0]] = len(edges) - 1
+    bins: Array = np.searchsorted(np.asarray(PROB_EDGES[1:]), prob)
+    bins[prob < 0] = _NUM_BINS
     return bins
 
 
@@ -40,7 +39,6 @@ def standardise(
     data: Data,
     *,
     metric: str = "abs_diff",
-    edges: Sequence[float] = PROB_EDGES,
     a: str = "old",
     b: str = "rollout",
 ) -> pd.DataFrame:
@@ -58,8 +56,6 @@ def standardise(
     metric : str
         What is averaged, as in `round_summary`. Where that is a mean of sample means,
         a token counts as one over its sample's tokens in the round.
-    edges : sequence of float
-        Edges of the bins of probability, ascending; a bin includes its upper edge.
     a, b : as everywhere, see `help(rounddiag)`
 
     Returns
@@ -86,12 +82,12 @@ def standardise(
     """
     how = get_measure(metric)
     data = open_measured(data, a, b)
-    place, values = prob_bin(rollout_probs(data), edges), data.values(how)
+    place, values = prob_bin(rollout_probs(data)), data.values(how)
     tokens = data.tokens()
     index, sample = tokens["round"].to_numpy(), tokens["sample"].to_numpy()
     means = cell_means(values, index, sample, data.clusters, measure=how)
-    used = np.isfinite(values) & (place < len(edges) - 1)
-    shape = int(index.max(initial=-1)) + 1, len(edges) - 1
+    used = np.isfinite(values) & (place < _NUM_BINS)
+    shape = int(index.max(initial=-1)) + 1, _NUM_BINS
     if not used.all():
         columns = (values, index, sample, place)
         values, index, sample, place = (column[used] for column in columns)

@@ -14,7 +14,7 @@ from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.divergence import MEASURES, get_measure
 from rounddiag.core.measured import Measured, number_values, require_source
 from rounddiag.core.round_summary import MEANS, summarize_parts
-from rounddiag.errors import FrameError
+from rounddiag.errors import refuse
 from rounddiag.stats.grouping import Split, split_rounds_by
 from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.intervals import MeanEstimator, Resampling, is_few
@@ -53,39 +53,24 @@ def _round_index(rounds: pd.DataFrame, *, last: bool) -> Array:
     return index - num_rounds[sample]
 
 
-def _clusters(data: Measured, cluster: str | None) -> Array:
+def _clusters(data: Measured) -> Array:
     """Return the cluster of each round's sample, counted from 0."""
-    if cluster not in (None, "sample", "group"):
-        raise FrameError.build(
-            key="cluster",
-            expected='"sample" or "group"',
-            found=repr(cluster),
-            advice="Leave it out to resample groups, if the batch has them.",
-        )
     samples, groups = data.rounds["sample"].to_numpy(), data.group_of_round
-    if cluster == "group" and groups is None:
-        raise FrameError.build(
-            key="cluster",
-            expected="groups, to draw whole groups",
-            found="neither `group_ids` nor a column `group_id`",
-            advice='Pass cluster="sample".',
-        )
-    names = samples if groups is None or cluster == "sample" else groups
-    return number_values("group_id", names)[0]
+    return number_values("group_id", samples if groups is None else groups)[0]
 
 
-def round_summary(  # noqa: PLR0913 all but the first are keywords
+@refuse("ci", "Intervals are of 95 %.")
+@refuse("cluster", "Without `group_ids`, or `group_id` in a frame, samples are drawn.")
+@refuse("threshold", "Compare `diff` of `rounddiag.token_frame(batch)` yourself.")
+def round_summary(
     data: Data,
     *,
     metric: str = "abs_diff",
     weight: str = "token",
-    ci: float = 0.95,
-    cluster: str | None = None,
     last_aligned: bool = False,
     a: str = "old",
     b: str = "rollout",
     by: str | None = None,
-    threshold: float = 2.0,
 ) -> pd.DataFrame:
     r"""Summarise each round over all samples, with the columns of `schema.SUMMARY`.
 
@@ -103,25 +88,18 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         `k1` :math:`-d`, `k2` :math:`d^2 / 2`, `k3` :math:`e^d - 1 - d` (estimates of
         KL(rollout, old)), all in nats; `chi2` :math:`e^{2d} - 1` with :math:`d` limited
         to 20; `beyond`, the share of tokens with :math:`e^d` outside
-        [1 / threshold, threshold]; `prob_diff`, verl's |difference of probabilities|.
+        [0.5, 2]; `prob_diff`, verl's |difference of probabilities|.
         As trainers log them, whatever `weight` is: `train_rollout_logprob_abs_diff`
         (slime: |d| by sample), `mismatch_kl` (prime-rl: k3 by token) and
         `token_mult_prob_error` (NeMo-RL: :math:`e^{|d|}` by token). The columns of
         means, `mean_abs_diff` and `mean_diff`, are names of their metrics everywhere.
     weight : {"token", "sample"}
         What has equal weight in `mean`.
-    ci : float
-        How often the interval should cover, from 0 to 1.
-    cluster : {"sample", "group"}, optional
-        The unit that the bootstrap draws. By default groups if there are any (in a
-        frame, a column `group_id`), else samples.
     last_aligned : bool
         Count rounds from the end of each sample: the last one is -1.
     by : str, optional
         A column of samples or rounds, such as `group_id` or `reward`: one row per value
         and round, and the value comes first. At most 100 values.
-    threshold : float
-        The probability ratio of the metric `beyond`.
     a, b : as everywhere, see `help(rounddiag)`
 
     Returns
@@ -136,7 +114,8 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
 
     Notes
     -----
-    The interval is a bootstrap of whole clusters (`stats.intervals.Resampling`). It is
+    The interval, of 95 %, is a bootstrap (`stats.intervals.Resampling`) of whole groups
+    where there are any (in a frame, a column `group_id`), else of samples. It is
     NaN with fewer than 5 clusters, and for a mean of 0 that cannot be negative.
     On simulated batches (heavy-tailed tokens, samples with an effect of their own;
     early rounds, and late ones that the worse samples reach; `Resampling` has the
@@ -165,10 +144,10 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     1     -1   1.0
     """
     metric = schema.metric_name(metric)
-    how = MeanEstimator(measure=get_measure(metric, threshold), weight=weight, ci=ci)
+    how = MeanEstimator(measure=get_measure(metric), weight=weight)
     data = open_measured(data, a, b)
     split = None if by is None else split_rounds_by(data, by)
-    rows = _rows(data, split, how, cluster=cluster, last_aligned=last_aligned)
+    rows = _rows(data, split, how, last_aligned=last_aligned)
     columns = [] if by is None else [by]
     tokens = data.sources if how.measure.of == "pair" else ()
     return data.tag(_frame(rows, columns, tokens=tokens))
@@ -218,7 +197,6 @@ def _rows(
     split: Split | None,
     how: MeanEstimator,
     *,
-    cluster: str | None,
     last_aligned: bool,
 ) -> dict[str, Any]:
     rounds = data.rounds_of(how.measure)
@@ -226,7 +204,7 @@ def _rows(
     require_source(sources, how.measure)
     index = _round_index(rounds, last=last_aligned)
     num_finite = (rounds["num_tokens"] - rounds["num_nonfinite"]).to_numpy()
-    clusters, num_clusters = _used_clusters(_clusters(data, cluster), num_finite)
+    clusters, num_clusters = _used_clusters(_clusters(data), num_finite)
     draws = Resampling(num_clusters)
     first = int(index.min(initial=0))
     num = int(index.max(initial=0)) - first + 1

@@ -50,7 +50,6 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "largest": ("plot_heatmap", {"metric": "max_abs_diff", "order": "worst"}),
     "k3": ("plot_heatmap", {"metric": "k3", "order": "rounds"}),
     "log-probs": ("plot_probabilities", {"axes": "log_prob"}),
-    "diffs": ("plot_probabilities", {"axes": "diff"}),
     "along the response": ("plot_positions", {"along": "response"}),
     "to the end": ("plot_positions", {"along": "end"}),
 }

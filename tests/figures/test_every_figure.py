@@ -34,7 +34,7 @@ WITHOUT_LAYERS = [
 LAYERS = {
     "plot_heatmap": ["marginals"],
     "plot_rounds": ["quantiles", "survivors", "counts"],
-    "plot_trajectory": ["bands", "diff", "log_probs"],
+    "plot_trajectory": ["log_probs"],
 }
 OF_METRICS = ["compare", "conditional", "positions", "roles", "rounds"]
 OF_COLUMNS = ["conditional", "positions", "probabilities", "roles", "rounds", "tail"]

@@ -52,10 +52,6 @@ def test_every_token_is_counted_in_the_bin_of_its_probabilities() -> None:
 
 def test_each_panel_says_how_many_and_how_far_apart() -> None:
     # Round 0: 0.5, -0.25 | 0, 0.25, -0.5 | -1; round 1: 1 | 2.
-    assert heads(plot_probabilities(hand_batch(), axes="diff")) == [
-        "first round | 6 tokens | mean |difference| 0.417 | mean difference −0.167",
-        "later rounds | 2 tokens | mean |difference| 1.5 | mean difference 1.5",
-    ]
     assert heads(plot_probabilities(hand_batch(), axes="log_prob")) == [
         "first round | 6 tokens | mean |difference| 0.417 | Pearson r 0.9177",
         "later rounds | 2 tokens | mean |difference| 1.5 | Pearson r undefined",
@@ -107,14 +103,6 @@ def test_a_frame_gives_the_figure_of_its_batch_but_for_the_text() -> None:
     assert plot_probabilities(token_frame(batch, [*PAIR, "text"])) == (
         plot_probabilities(batch)
     )
-
-
-def test_ticks_of_the_diff_are_in_nats_and_few() -> None:
-    axis = plot_probabilities(hand_batch(), axes="diff").layout.yaxis
-    assert axis.ticktext == ("−1", "−0.1", "−0.01", "0", "0.01", "0.1", "1")
-    assert axis.tickvals[-1] == pytest.approx(math.asinh(1000))
-    far = padded([[1]], [[-1e9]], [[-1.0]])
-    assert len(plot_probabilities(far, axes="diff").layout.yaxis.ticktext) <= 11
 
 
 def test_a_log_prob_beyond_the_axis_is_drawn_at_its_edge() -> None:
@@ -178,7 +166,7 @@ def test_nothing_to_draw_is_said(
     assert figure.data == ()
 
 
-@pytest.mark.parametrize("axes", ["probability", "log_prob", "diff"])
+@pytest.mark.parametrize("axes", ["probability", "log_prob"])
 def test_however_many_tokens_the_figure_stays_small(axes: str) -> None:
     figure = plot_probabilities(random_batch(64, 2000), axes=axes)  # type: ignore[arg-type]
     assert len(json.dumps(json.loads(figure.to_json()))) < 300_000
@@ -186,7 +174,7 @@ def test_however_many_tokens_the_figure_stays_small(axes: str) -> None:
 
 def test_unknown_axes_are_refused() -> None:
     message = (
-        "`axes`: expected one of ['probability', 'log_prob', 'diff']; found 'prob'."
+        "`axes`: expected one of ['probability', 'log_prob']; found 'prob'."
         " Did you mean 'log_prob'?"
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):

@@ -167,19 +167,11 @@ def test_the_layout_says_where_each_round_begins() -> None:
     assert layout.meta == {"rounds": [0, 1], "starts": [0, 4]}
 
 
-def test_a_panel_and_the_bands_can_be_left_out() -> None:
+def test_the_lower_panel_can_be_left_out() -> None:
     upper = plot_trajectory(hand_batch(), sample=1, layers={"log_probs": False})
     assert [trace.yaxis for trace in upper.data] == [None, None, None, "y"]
     assert upper.layout.yaxis.domain == (0, 1)
     assert upper.layout.xaxis.anchor == "y"
-    lower = plot_trajectory(
-        hand_batch(), sample=1, layers={"diff": False, "bands": False}
-    )
-    assert {trace.yaxis for trace in lower.data} == {"y2"}
-    assert lower.layout.yaxis2.domain == (0, 1)
-    assert not shapes(lower)
-    assert "more likely in" not in words(lower)
-    np.testing.assert_array_equal(lower.data[-1].y, [-1, -1, -1, -3])
 
 
 def test_a_frame_without_log_probs_has_the_upper_panel() -> None:
@@ -191,17 +183,6 @@ def test_a_frame_without_log_probs_has_the_upper_panel() -> None:
         "diff %{customdata[0]:.3~g} nat<br>round %{customdata[1]}, token"
         " %{customdata[2]}, position %{customdata[3]}<extra></extra>"
     )
-
-
-def test_without_both_panels_there_is_nothing_to_draw() -> None:
-    message = (
-        "`layers`: expected `diff` or `log_probs` among the layers drawn; found"
-        " neither. Leave out one of them at most."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        plot_trajectory(
-            hand_batch(), sample=1, layers={"diff": False, "log_probs": False}
-        )
 
 
 def test_a_sample_without_a_finite_value_says_so() -> None:

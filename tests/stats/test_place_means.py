@@ -193,8 +193,8 @@ def test_what_is_no_probability_has_a_row_of_its_own() -> None:
     assert means["num_tokens"].sum() == 6
     assert rows(means[:2], "label", "num_tokens") == [("0.999 to 1", 1), ("unknown", 2)]
     assert np.isnan(means["place"][1])
-    probs = np.array([0.1, 0.2, 0.5, 0.7, 1.5])
-    assert prob_bin(probs, [0.2, 0.5, 1]).tolist() == [2, 0, 0, 1, 2]
+    probs = np.array([0.0, 0.1, 0.2, 0.5, 0.7, 1.0, 1.5, -0.5, NAN])
+    assert prob_bin(probs).tolist() == [0, 3, 4, 5, 6, 10, 11, 11, 11]
     assert list(PROB_EDGES) == sorted(PROB_EDGES)
 
 

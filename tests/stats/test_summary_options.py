@@ -13,7 +13,6 @@ import torch
 
 from rounddiag import round_summary, token_frame
 from rounddiag.errors import BatchError, FrameError
-from rounddiag.stats.intervals import Resampling
 from tests.batches import hand_batch, padded, random_log_probs
 
 COUNTS = ["round", "num_samples", "num_tokens"]
@@ -184,7 +183,7 @@ def test_rounds_of_fewer_than_five_groups_are_marked_where_groups_are_drawn() ->
     groups = tuple(str(i // 4) for i in range(20))
     batch = padded(mask, mask, mask, group_ids=groups)
     assert round_summary(batch)["is_few"].tolist() == [False, True]
-    by_sample = round_summary(batch, cluster="sample")
+    by_sample = round_summary(replace(batch, group_ids=None))
     assert by_sample["is_few"].tolist() == [False, False]
     assert by_sample["num_samples"].tolist() == [20, 16]
 
@@ -204,25 +203,15 @@ def test_shares_are_of_finite_tokens_and_of_all() -> None:
     assert summary["share_zero"].tolist() == [pytest.approx(2 / 3)]
 
 
-def test_samples_are_drawn_although_there_are_groups() -> None:
+def test_groups_are_drawn_where_there_are_some() -> None:
     old, rollout = random_log_probs((40, 3), 1), random_log_probs((40, 3), 2)
     groups = tuple(str(i // 2) for i in range(40))
     batch = padded(torch.ones(40, 3), old, rollout, group_ids=groups)
     alone = round_summary(replace(batch, group_ids=None))
-    assert round_summary(batch, cluster="sample").equals(alone)
-    assert round_summary(batch, cluster="group").equals(round_summary(batch))
     assert not round_summary(batch).equals(alone)
     tokens = token_frame(batch, ["prob_diff"])
     named = tokens.assign(group_id=np.asarray(groups)[tokens["sample"]])
     pd.testing.assert_frame_equal(round_summary(named), round_summary(batch))
-
-
-def test_an_interval_covers_as_often_as_asked_for() -> None:
-    old, rollout = random_log_probs((40, 3), 1), random_log_probs((40, 3), 2)
-    summary = round_summary(padded(torch.ones(40, 3), old, rollout), ci=0.5).iloc[0]
-    totals = (old - rollout).abs().double().sum(1).numpy()
-    wanted = Resampling(40).ratio_interval(totals, np.full(40, 3), 0.5)
-    assert (summary["ci_low"], summary["ci_high"]) == pytest.approx(wanted)
 
 
 def test_any_pair_of_scores() -> None:
@@ -245,19 +234,9 @@ def test_any_pair_of_scores() -> None:
             " equal weight in a mean.",
         ),
         (
-            {"ci": 95},
-            "`ci`: expected a share between 0 and 1; found 95. Pass 0.95 for intervals"
-            " that cover 95 %.",
-        ),
-        (
-            {"cluster": "round"},
-            '`cluster`: expected "sample" or "group"; found \'round\'. Leave it out to'
-            " resample groups, if the batch has them.",
-        ),
-        (
-            {"cluster": "group"},
-            "`cluster`: expected groups, to draw whole groups; found neither"
-            ' `group_ids` nor a column `group_id`. Pass cluster="sample".',
+            {"cluster": "sample"},
+            "`cluster`: expected no such argument, which 0.3.0 removed; found 'sample'."
+            " Without `group_ids`, or `group_id` in a frame, samples are drawn.",
         ),
         (
             {"a": "ref"},

@@ -76,31 +76,26 @@ class Panels:
             row = index // len(self._columns)
             yield {"xaxis": _axis_name("x", index), "yaxis": _axis_name("y", row)}
 
-    def add_to(
-        self, figure: go.Figure, ends: tuple[Bins, Bins], labels: tuple[str, str]
-    ) -> None:
+    def add_to(self, figure: go.Figure, bins: Bins, labels: tuple[str, str]) -> None:
         """Lay out the axes of all panels, which share their ends, and name them."""
-        x_range, y_range = ([bins.low, bins.high] for bins in ends)
         for index, axes in enumerate(self.axes):
             row, column = divmod(index, len(self._columns))
             top = self.height - self.room - row * (self._row + self._gap)
             figure.layout[_layout_name(axes["xaxis"])] = {
                 "domain": self._columns[column],
-                "range": x_range,
+                "range": [bins.low, bins.high],
                 "nticks": 5,
                 "anchor": axes["yaxis"],
             }
             figure.layout[_layout_name(axes["yaxis"])] = {
                 "domain": [(top - self._row) / self.height, top / self.height],
-                "range": y_range,
+                "range": [bins.low, bins.high],
                 "title": {"text": labels[1]},
             }
             self._add_head(figure, index, axes)
         self._add_title(figure, labels[0])
 
-    def add_guide(
-        self, figure: go.Figure, x: Bins, y: tuple[float, float], theme: Theme
-    ) -> None:
+    def add_guide(self, figure: go.Figure, bins: Bins, theme: Theme) -> None:
         """Draw the line on which both engines agree, under the points."""
         for axes in self.axes:
             figure.add_shape(
@@ -108,10 +103,10 @@ class Panels:
                 layer="below",
                 xref=axes["xaxis"],
                 yref=axes["yaxis"],
-                x0=x.low,
-                y0=y[0],
-                x1=x.high,
-                y1=y[1],
+                x0=bins.low,
+                y0=bins.low,
+                x1=bins.high,
+                y1=bins.high,
                 line={"color": theme.muted, "width": 1, "dash": "dot"},
             )
 
@@ -209,18 +204,12 @@ def name_panels(by: str | None, values: Iterable[object]) -> list[str]:
     return names
 
 
-def build_panels(
-    agreed: pd.DataFrame, names: Sequence[str], *, signed: bool = False
-) -> Panels:
-    """Write `stats.agreement` over each panel, or the reason why it is empty into it.
-
-    With `signed`, the signed mean takes the place of Pearson's r, as x and y are no
-    pair.
-    """
+def build_panels(agreed: pd.DataFrame, names: Sequence[str]) -> Panels:
+    """Write `stats.agreement` over each panel, or why it is empty into it."""
     rows = [row for _, row in agreed.iterrows()]
     return Panels(
         names=names,
-        heads=[_head(row, signed=signed) for row in rows],
+        heads=[*map(_head, rows)],
         whys=[_why(row, name) for row, name in zip(rows, names, strict=True)],
     )
 
@@ -229,17 +218,13 @@ def _why(row: pd.Series[Any], name: str) -> str:
     return f"{CROSS} none finite" if row["num_nonfinite"] else f"no {name}"
 
 
-def _head(row: pd.Series[Any], *, signed: bool) -> list[str]:
+def _head(row: pd.Series[Any]) -> list[str]:
     if not row["num"]:
         return [pluralize(0, "token")]
     size = f"mean |difference| {format_number(row['mean_abs_diff'])}"
-    if signed:
-        last = f"mean difference {format_number(row['mean_diff'])}"
-    elif math.isnan(row["pearson"]):
-        last = "Pearson r undefined"
-    else:
-        last = f"Pearson r {row['pearson']:.4f}"
-    return [pluralize(row["num"], "token"), size, last]
+    is_flat = math.isnan(row["pearson"])
+    last = "undefined" if is_flat else f"{row['pearson']:.4f}"
+    return [pluralize(row["num"], "token"), size, f"Pearson r {last}"]
 
 
 def explain_left_out(agreed: pd.DataFrame) -> list[str]:
@@ -276,8 +261,7 @@ class Clouds:
     cells: As `stats.densities` gives them.
     marks: Points that are drawn one by one: `panel`, `x`, `y`, `difference`, `color`,
         and `text` if there is any.
-    ends: The bins of x and y; marks beyond are drawn at the edge.
-    guide: The y values, left and right, of the line on which both engines agree.
+    bins: Of both axes; marks beyond are drawn at the edge.
     numbers: Columns of `marks` for hover texts and clicks.
     hover: The hover text of a mark, in plotly's syntax.
     """
@@ -285,8 +269,7 @@ class Clouds:
     panels: Panels
     cells: pd.DataFrame
     marks: pd.DataFrame
-    ends: tuple[Bins, Bins]
-    guide: tuple[float, float]
+    bins: Bins
     numbers: list[str]
     hover: str
 
@@ -299,8 +282,8 @@ class Clouds:
         bottom = BOTTOM if has_bar else _BOTTOM
         height = TOP + self.panels.height + bottom
         figure = new_figure(title, lines, theme, height=height, bottom=bottom)
-        self.panels.add_to(figure, self.ends, labels)
-        self.panels.add_guide(figure, self.ends[0], self.guide, theme)
+        self.panels.add_to(figure, self.bins, labels)
+        self.panels.add_guide(figure, self.bins, theme)
         scale = _scale(counts, theme)
         for index, axes in enumerate(self.panels.axes):
             self._add_panel(figure, index, axes, scale, theme)
@@ -332,13 +315,13 @@ class Clouds:
         scale: LogScale,
         theme: Theme,
     ) -> None:
-        x, y = self.ends
-        counts = np.full((y.num, x.num), np.nan, dtype=np.float32)
+        num, centres = self.bins.num, self.bins.centres.astype(np.float32)
+        counts = np.full((num, num), np.nan, dtype=np.float32)
         counts[cells["y_bin"], cells["x_bin"]] = cells["num"]
         figure.add_heatmap(
             z=counts,
-            x=x.centres.astype(np.float32),
-            y=y.centres.astype(np.float32),
+            x=centres,
+            y=centres,
             zmin=scale.low,
             zmax=scale.high,
             colorscale=scale.linear_colors(theme),
@@ -351,11 +334,11 @@ class Clouds:
     def _add_marks(
         self, figure: go.Figure, marks: pd.DataFrame, axes: AxisIds, theme: Theme
     ) -> None:
-        x, y = self.ends
+        ends = self.bins.low, self.bins.high
         has_text = "text" in marks
         figure.add_scatter(
-            x=marks["x"].clip(x.low, x.high).to_numpy(np.float32),
-            y=marks["y"].clip(y.low, y.high).to_numpy(np.float32),
+            x=marks["x"].clip(*ends).to_numpy(np.float32),
+            y=marks["y"].clip(*ends).to_numpy(np.float32),
             mode="markers",
             marker={
                 "symbol": np.where(marks["difference"] > 0, _UP, _DOWN),
