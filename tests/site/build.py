@@ -40,6 +40,7 @@ LARGEST_SITE = 20_000_000  # bytes
 FORMATS_PAGE = "rounddiag/loaders/formats.md"
 COPIED = (FORMATS_PAGE, "rounddiag/cli/recipes.md", "CHANGELOG.md")
 CONTRIBUTING = ".github/CONTRIBUTING.md"
+IMAGE_TOKENS = "image_tokens.md"  # written by tests/interop/processors.py
 
 
 def format_page(form: Format) -> Page:
@@ -95,6 +96,7 @@ def write_source(source: Path) -> None:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
     shutil.copy(ROOT / CONTRIBUTING, source / "contributing.md")
+    shutil.copy(HERE / IMAGE_TOKENS, source)
     pictures = source / "pictures"
     pictures.mkdir()
     cases = fixed.load()
@@ -142,7 +144,8 @@ def write_first_page(source: Path) -> None:
         f"notebooks/{path.stem}" for path in sorted(ROOT.glob("notebooks/*.ipynb"))
     ]
     lists = [f"{name}/index" for name in ("figures", "checks", "causes", "api")]
-    others = [*(name.removesuffix(".md") for name in COPIED), "contributing"]
+    copied = (*COPIED, IMAGE_TOKENS)
+    others = [*(name.removesuffix(".md") for name in copied), "contributing"]
     parts = {"Course": notebooks, "Lists": lists, "Pages": others}
     trees = "\n\n".join(
         "\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *names, "```"])
