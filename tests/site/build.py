@@ -24,10 +24,10 @@ from urllib.parse import unquote, urlsplit
 import kaleido
 
 import rounddiag as rd
+from rounddiag.cli.options import COMMANDS
 from rounddiag.loaders.detection import FORMATS
 from rounddiag.loaders.format import Format
 from tests.faults import fixed
-from rounddiag.cli.options import COMMANDS
 from tests.site.cause_pages import cause_pages, check_pages, find_failures
 from tests.site.figure_pages import figure_pages
 from tests.site.pages import Page, list_pages, table, write_pages
