@@ -71,7 +71,8 @@ def test_the_commands_of_the_page_are_those_of_the_parser() -> None:
     named = {*re.findall(r"`rounddiag (\w+)", README)}
     text = build_parser().format_help()
     commands = {*re.findall(r"^    (\w+)(?: |$)", text, re.MULTILINE)}
-    assert named and named <= commands
+    assert named
+    assert named <= commands
 
 
 def test_commands_of_the_checkout_exist() -> None:
