@@ -208,7 +208,7 @@ class _Command(NamedTuple):
 
 _JOIN = "--sample-by --order-by"
 _FILE = f"file --untrusted --tokenizer {_JOIN}"
-_COMMANDS = {
+COMMANDS = {
     "demo": _Command(
         "print the verdict on a sample batch that is installed", "situation?"
     ),
@@ -297,7 +297,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--version", action="version", version=f"rounddiag {__version__}"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in _COMMANDS.items():
+    for name, command in COMMANDS.items():
         own = commands.add_parser(name, help=command.help, epilog=command.epilog)
         for names in command.options.split():
             is_choice = "|" in names

@@ -10,7 +10,7 @@ import pytest
 
 import rounddiag
 
-GALLERY = Path(__file__).parents[2] / "notebooks" / "03_gallery.ipynb"
+GALLERY = Path(__file__).parents[2] / "notebooks" / "07_gallery.ipynb"
 CELLS = json.loads(GALLERY.read_bytes())["cells"]
 FIGURES = ["token_text"] + [
     name

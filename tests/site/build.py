@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 import kaleido
 
 import rounddiag as rd
+from rounddiag.cli.options import COMMANDS
 from rounddiag.loaders.detection import FORMATS
 from rounddiag.loaders.format import Format
 from tests.faults import fixed
@@ -40,6 +41,8 @@ LARGEST_SITE = 20_000_000  # bytes
 FORMATS_PAGE = "rounddiag/loaders/formats.md"
 COPIED = (FORMATS_PAGE, "rounddiag/cli/recipes.md", "CHANGELOG.md")
 CONTRIBUTING = ".github/CONTRIBUTING.md"
+# Pages that only the site has. The second is made by tests/interop/processors.py.
+OWN = ("verdicts.md", "image_tokens.md")
 
 
 def format_page(form: Format) -> Page:
@@ -76,6 +79,13 @@ def api_page() -> str:
     return f"# Reference\n\n```{{eval-rst}}\n{summary}\n```\n"
 
 
+def command_page() -> str:
+    """Return the page of commands, each with its help."""
+    helps = [(name, command.help) for name, command in COMMANDS.items()]
+    rows = [f"| `rounddiag {name}` | {text} |" for name, text in helps]
+    return "\n".join(["# Commands", "", "| command | |", "|---|---|", *rows, ""])
+
+
 @contextmanager
 def drawing() -> Iterator[None]:
     """Draw all pictures with one browser: a tenth of the time of one for each."""
@@ -95,6 +105,9 @@ def write_source(source: Path) -> None:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
     shutil.copy(ROOT / CONTRIBUTING, source / "contributing.md")
+    for name in OWN:
+        shutil.copy(HERE / name, source)
+    (source / "commands.md").write_text(command_page(), "utf-8")
     pictures = source / "pictures"
     pictures.mkdir()
     cases = fixed.load()
@@ -142,7 +155,8 @@ def write_first_page(source: Path) -> None:
         f"notebooks/{path.stem}" for path in sorted(ROOT.glob("notebooks/*.ipynb"))
     ]
     lists = [f"{name}/index" for name in ("figures", "checks", "causes", "api")]
-    others = [*(name.removesuffix(".md") for name in COPIED), "contributing"]
+    copied = [name.removesuffix(".md") for name in (*OWN, *COPIED)]
+    others = ["commands", *copied, "contributing"]
     parts = {"Course": notebooks, "Lists": lists, "Pages": others}
     trees = "\n\n".join(
         "\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *names, "```"])
