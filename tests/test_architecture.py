@@ -97,7 +97,7 @@ LINES = {
     "cli": 1_932,
     "columns": 975,
     "core": 3_896,
-    "export": 805,
+    "export": 836,
     "figures": 7_473,
     "findings": 9_295,
     "loaders": 15_139,
@@ -107,10 +107,10 @@ LINES = {
     "stats": 3_122,
     "text": 954,
     "vision": 1_416,
-    "widgets": 5_415,
+    "widgets": 5_408,
     "modules": 937,
-    "tests": 83_893,
-    "JavaScript": 5_440,
+    "tests": 83_892,
+    "JavaScript": 5_439,
 }
 
 

@@ -31,7 +31,7 @@ from rounddiag.stats import (
     worst_samples,
     worst_tokens,
 )
-from rounddiag.widgets.columns import BatchColumns
+from rounddiag.widgets.columns import BatchColumns, invalid_condition
 
 # What metrics need beside `diff`.
 _SOURCES = ("prob_diff", "equal_so_far")
@@ -194,12 +194,8 @@ def _has_text(columns: BatchColumns, condition: object, is_kept: Array) -> Array
         case str(text) if text:
             is_regex = False
         case _:
-            raise FrameError.build(
-                key="text",
-                expected="a text, or {'regex': expression}",
-                found=f"{condition!r:.80}",
-                advice="Remove it from the filter, or choose another value.",
-            )
+            expected = "a text, or {'regex': expression}"
+            raise invalid_condition("text", expected, f"{condition!r:.80}")
     batch = columns.batch
     sample = np.repeat(batch.columns.owner, columns.round_sizes)
     is_searched = np.zeros(batch.num_samples, dtype=bool)

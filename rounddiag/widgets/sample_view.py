@@ -80,6 +80,11 @@ class BatchCache:
         shots = self._batch.images or ()
         return [sample for sample, own in enumerate(shots) if own]
 
+    @cached_property
+    def successes(self) -> list[bool | None]:
+        """Whether each sample's reward says that it succeeded."""
+        return successes(self._batch)
+
     def ranks(self, diff: Array, a: str, b: str) -> Array:
         """Rank tokens by |diff| among all tokens of the batch."""
         sizes = self._sorted_sizes(a, b)
@@ -329,7 +334,7 @@ def sample_payload(
         "end": describe_episode(
             own,
             records[-1]["action"] if records else None,
-            success=successes(batch)[sample],
+            success=cache.successes[sample],
         ),
         "rounds": records,
         "gaps": gaps,
