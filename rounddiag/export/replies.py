@@ -163,7 +163,8 @@ class StoredReplies:
         yield "overview", self._overview()
         for name, (_, stored) in REQUESTS.items():
             for args in self._arguments(stored):
-                session.change({key: args[key] for key in _STATE & args.keys()})
+                if state := {key: args[key] for key in _STATE & args.keys()}:
+                    session.change(state)
                 own = {key: args[key] for key in args.keys() - _STATE}
                 answer = self._own.get(name) or partial(self._ask, name)
                 reply = answer(**own)
@@ -348,7 +349,6 @@ def _sample_columns(session: Session, rows: dict[str, Any]) -> list[dict[str, An
 
 
 def _orders(session: Session, heads: Sequence[str]) -> dict[str, Any]:
-    """Return the order of all samples by each column, and the caption that says it."""
     ranked, _ = ranked_rows(session, "samples")
     orders = []
     for head, is_ascending in product(heads, (False, True)):

@@ -82,7 +82,7 @@ class BatchColumns:
             if name in _NO_FACTS or not column.is_known()[sample]:
                 continue
             coded = self._of_samples[name]
-            values = values_of(coded)
+            values = known_values(coded)
             (value,) = values[coded.codes[[sample]]].tolist()
             is_range = is_ranged(name, values)
             condition = {"from": value, "to": value} if is_range else [value]
@@ -188,7 +188,7 @@ class BatchColumns:
     def codes(self, name: str) -> tuple[Array, Array]:
         """Return the code of each token's value, and the values by their codes."""
         coded = self._rows(name)
-        return self._at_tokens(name, codes_of(coded)), values_of(coded)
+        return self._at_tokens(name, codes_of(coded)), known_values(coded)
 
     def values_at(self, name: str, rows: pd.DataFrame) -> list[Any]:
         """Return the values of rows with the three keys."""
@@ -196,10 +196,9 @@ class BatchColumns:
             return self._roles_at(rows)
         coded, is_of_tokens = self._rows(name), self._column(name).scope == "token"
         at = self.flat_index(rows) if is_of_tokens else self.round_index(rows)
-        return values_of(coded)[coded.codes[at]].tolist()
+        return known_values(coded)[coded.codes[at]].tolist()
 
     def _roles_at(self, rows: pd.DataFrame) -> list[str]:
-        """Tag the rounds of these rows alone."""
         batch = self.batch
         places, own = np.unique(self.round_index(rows), return_inverse=True)
         sizes = self.round_sizes[places]
@@ -221,7 +220,7 @@ class BatchColumns:
 
     def _rows_with(self, name: str, condition: object) -> Array:
         coded, ids = self._rows(name), self.batch.sample_ids
-        values = values_of(coded)
+        values = known_values(coded)
         known: dict[Any, int] = {value: i for i, value in enumerate(in_json(values))}
         if name == "sample" and ids is not None:
             known = {**{ids[value]: i for i, value in enumerate(values)}, **known}
@@ -250,7 +249,7 @@ class BatchColumns:
             numbers = numbers[np.isfinite(numbers)]
             ends = [numbers.min(), numbers.max()] if len(numbers) else [0, 0]
             return {"ends": [*map(float, ends)]}
-        values = values_of(self._rows(name))
+        values = known_values(self._rows(name))
         has_many = name == "round" and len(values) > MAX_GROUPS
         if name != "sample" and (has_many or is_ranged(name, values)):
             known = values[~np.isnan(values)].tolist() or [0]
@@ -296,7 +295,7 @@ def _coded(column: Column) -> pd.Categorical[Any]:
     return pd.Categorical.from_codes(codes, categories, ordered=True)
 
 
-def values_of(coded: pd.Categorical[Any]) -> Array:
+def known_values(coded: pd.Categorical[Any]) -> Array:
     """Return the values by their codes; the last is NaN or None if some are unknown."""
     values = np.asarray(coded.categories)
     if (coded.codes >= 0).all():
@@ -306,8 +305,8 @@ def values_of(coded: pd.Categorical[Any]) -> Array:
 
 
 def codes_of(coded: pd.Categorical[Any]) -> Array:
-    """Return the place of each value among `values_of`."""
-    return np.arange(len(values_of(coded)))[coded.codes]
+    """Return the place of each value among `known_values`."""
+    return np.arange(len(known_values(coded)))[coded.codes]
 
 
 def is_ranged(name: str, values: Array) -> bool:

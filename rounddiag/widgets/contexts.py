@@ -196,7 +196,6 @@ def _left(
 
 
 def _contents(context: Context) -> Array | str:
-    """Return the ids of a context; of a batch without ids the text."""
     if len(context.ids):
         return context.ids.numpy()
     return context.text or ""
@@ -214,7 +213,6 @@ def _picture(
 
 
 def _text(batch: Batch, contents: Array | str) -> str:
-    """Return the text of ids; their numbers without a tokenizer."""
     if isinstance(contents, str):
         return contents
     return "".join(pieces(contents, batch.tokenizer, visible_whitespace=False))

@@ -187,7 +187,6 @@ def kept_tokens(columns: BatchColumns, keep: Mapping[str, Any]) -> Array:
 
 
 def _has_text(columns: BatchColumns, condition: object, is_kept: Array) -> Array:
-    """Mark the tokens with a text, in samples that have a kept token."""
     match condition:
         case {"regex": str(text), **rest} if text and not rest:
             is_regex = True
@@ -273,7 +272,6 @@ def _invalid_pattern(pattern: str, error: Exception) -> FrameError:
 
 
 def _overlap(spans: Array, ends: Array) -> Array:
-    """Mark the tokens, given by where they end, that overlap a span of characters."""
     begins = np.r_[0, ends[:-1]][: len(ends)]
     # A character that several tokens make is the text of the first one of them, and
     # the others are empty: they go with it.

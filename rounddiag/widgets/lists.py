@@ -311,7 +311,6 @@ def _of_rows(
 
 
 def _own_column(name: str, values: Sequence[object]) -> tuple[str, str, list[str]]:
-    """Return the head, the kind and the texts of a column of the file."""
     are_numbers = all(isinstance(value, int | float) for value in values)
     kind = "part" if are_numbers else "text"
     return HEADS.get(name, name), kind, [*map(_text, values)]
@@ -322,7 +321,6 @@ def _text(value: object) -> str:
 
 
 def _common(session: Session, start: int) -> dict[str, Any]:
-    """List the places of the batch: what tokens that differ have in common."""
     view = session.view
     places = find_places(view)
     rows = places[start:]

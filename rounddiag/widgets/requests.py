@@ -114,7 +114,6 @@ class RequestHandler:
             raise
 
     def _select(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change the current token, or select cells and go to their worst token."""
         self._session.change(changes)
         if changes.get("cells"):
             place = self._session.worst_token(self._session.selected_cells)
@@ -182,7 +181,6 @@ class RequestHandler:
         return {"is_kept": is_kept}
 
     def _fates(self, sample: int) -> dict[str, Any]:
-        """Return what the chosen correction does to the tokens of a sample."""
         fates = self._session.fates
         own = self._session.own_columns.tokens_of(sample)
         return {"fate": None if fates is None else fates[own]}
@@ -319,7 +317,6 @@ def _facts(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]
 
 
 def _what_tests(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return the words of the possible families, and what tests the first finding."""
     first = next((finding for finding in diagnosis if finding.prove_call), None)
     if first is None:
         return {"families": [], "prove": ""}
