@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rounddiag.columns.column import is_identifier
 from rounddiag.wording import with_minus
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-_MAX_ID_TEXT = 20
+_MAX_LABEL = 20
 
 
-class Named(int):
-    """A number that prints as a text: a token id, or a set of samples."""
-
-    text: str
-
-    def __new__(cls, number: int, text: str) -> Self:
-        """Return the number with its text."""
-        named = super().__new__(cls, number)
-        named.text = text
-        return named
-
-    def __reduce__(self) -> tuple[type[Self], tuple[int, str]]:
-        """Pickle it with its text: a Diagnosis comes from a child process."""
-        return type(self), (int(self), self.text)
-
-
-def condition_value(value: object) -> str:
-    """Write a value of a condition.
+def condition_value(value: object, label: str = "") -> str:
+    """Write a value of a condition, or the start of its label.
 
     Examples
     --------
     >>> condition_value(0.123456), condition_value(3)
     ('0.1235', '3')
     """
-    if isinstance(value, Named):
-        return value.text[:_MAX_ID_TEXT]
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
+    if label:
+        return label[:_MAX_LABEL]
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 _ROLES = {
@@ -57,17 +35,19 @@ _ROLES = {
 }
 
 
-def phrase(name: str, relation: str, value: object) -> str:
+def phrase(name: str, relation: str, value: object, label: str = "") -> str:
     """Return a condition as part of a sentence.
+
+    The label is what a number stands for: the text of a token id, or a set of samples.
 
     Examples
     --------
     >>> phrase("rank", "=", 3), phrase("round", ">=", 5)
     ('on rank 3', 'from round 5 on')
     """
-    text = condition_value(value)
-    if isinstance(value, Named) and name != "token_id":
-        return value.text
+    text = condition_value(value, label)
+    if label and name != "token_id":
+        return label
     if name in _PHRASES:
         return _PHRASES[name](relation, value, text)
     plain = name.replace("_", " ")
@@ -94,8 +74,8 @@ def _round(relation: str, value: object, text: str) -> str:
 
 
 def _token(_: str, value: object, text: str) -> str:
-    has_text = isinstance(value, Named) and text != f"⟨{int(value)}⟩"
-    return f"the token {text!r}" if has_text else f"token id {text.strip('⟨⟩')}"
+    is_id = text in (str(value), f"⟨{value}⟩")
+    return f"token id {value}" if is_id else f"the token {text!r}"
 
 
 def _ends(which: str) -> Callable[[str, object, str], str]:

@@ -27,6 +27,7 @@ class Condition:
     ----------
     value: A number, a text, or a bool; a tuple of them for `in`.
     text: The condition as part of a sentence: "on rank 3", "from round 5 on".
+    label: What the value stands for: the text of a token id, or a set of samples.
 
     Examples
     --------
@@ -38,9 +39,12 @@ class Condition:
     relation: Relation
     value: object
     text: str
+    label: str = ""
 
     def __str__(self) -> str:
-        return f"{self.column} {self.relation} {condition_value(self.value)}"
+        return (
+            f"{self.column} {self.relation} {condition_value(self.value, self.label)}"
+        )
 
 
 def sort_for_sentence(conditions: Iterable[Condition]) -> tuple[Condition, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from rounddiag.findings import Diagnosis
 from rounddiag.vision import Screenshot
 from rounddiag.widgets.contexts import has_contexts
 from rounddiag.widgets.lists import HEADS, PAGE, ranked_rows, sort_rows
-from rounddiag.widgets.requests import FILE, RequestHandler, batch_name
+from rounddiag.widgets.requests import FILE, REQUESTS, RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
 from rounddiag.widgets.state import Cursor
 
@@ -27,7 +28,7 @@ _FEW_TOKENS = 1_000_000
 _STOPS = (-3, 1, 100)
 # Columns that number things: a line for each value says nothing.
 _NO_GROUPS = ("sample", "sample_id", "round", "token", "num_rounds", "num_tokens")
-_LISTS = ("findings", "tokens", "rounds", "samples")
+_LISTS = ("findings", "tokens", "rounds", "samples", "common")
 _SEED = 0
 # Of screenshots that are stored in full width, in bytes; the others are thumbnails.
 _PICTURES = 2 << 20
@@ -52,12 +53,12 @@ def collect_replies(
         session.change({"finding": first, "layout": {"list": "findings"}})
     chosen = samples_of_page(session, worst, samples)
     total = len(_metrics(session)) + len(_groups(session)) + len(chosen)
-    return diagnosis, _with_progress(_replies(session, chosen), total)
+    return diagnosis, _with_progress(StoredReplies(session, chosen), total)
 
 
 # One for each metric, column of `by`, and sample: what takes long. How many screenshots
 # fit is known at the end.
-_PARTS = ("heatmap", "rounds", "trajectory")
+_PARTS = ("overview", "rounds", "trajectory")
 
 
 def _with_progress(
@@ -67,7 +68,7 @@ def _with_progress(
         for key, reply in replies:
             yield key, reply
             kind, *names = key.split()
-            bar.update(kind in _PARTS and names[1:] != ["all"])
+            bar.update(kind in _PARTS and len(names) > 0)
 
 
 def samples_of_page(
@@ -108,74 +109,176 @@ def _sample(batch: Batch, name: int | str) -> int:
     return batch.sample_number(int(name) if is_number else name)
 
 
-Ask: TypeAlias = "Callable[..., Any]"
+# Of what replies depend on, the entries of the state.
+_STATE = {"metric", "by", "finding"}
 
 
-def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]]:
-    requests = RequestHandler(session, lambda: None)
+class StoredReplies:
+    """The replies to `REQUESTS`, for all arguments that the page of a report has.
 
-    def ask(name: str, /, **args: Any) -> Any:  # noqa: ANN401 any reply
-        reply = requests(name, args)
+    Parameters
+    ----------
+    session : Session
+    chosen : list of int
+        The samples that the page shows token by token.
+    """
+
+    def __init__(self, session: Session, chosen: list[int]) -> None:
+        self._session, self._batch, self._chosen = session, session.batch, chosen
+        self._handler = RequestHandler(session, lambda: None)
+        self._gaps: dict[int, list[dict[str, Any]]] = {}
+        self._sorts: list[str] = []
+        self._images: dict[str, object] = {}
+        self._numbers: dict[object, int | None] = {}  # of images, by their content
+        self._room = {"contexts": _CONTEXTS, "pictures": _PICTURES}
+        # What an argument can be, by those before it.
+        self._values: dict[str, Callable[[Mapping[str, Any]], Iterable[object]]] = {
+            "theme": lambda _: ["light"],
+            "metric": lambda _: _metrics(session),
+            "by": lambda _: _groups(session),
+            "list": lambda _: _LISTS,
+            "log_probs": lambda _: [False, True],
+            "finding": lambda _: range(len(session.diagnosis)),
+            "sample": lambda _: chosen,
+            "round": self._rounds,
+            "start": self._starts,
+            "stop": lambda args: [self._gaps[args["sample"]][-1]["stop"]],
+        }
+        # Replies of which the page needs less or more; None is left out.
+        self._own: dict[str, Callable[..., object]] = {
+            "overview": lambda **args: self._ask("overview", **args)["figures"],
+            "rounds": self._groups,
+            "list": self._list,
+            "trajectory": self._trajectory,
+            "context": self._context,
+            "thumbnails": self._thumbnails,
+        }
+
+    def _ask(self, name: str, /, **args: Any) -> Any:  # noqa: ANN401 any reply
+        reply = self._handler(name, args)
         return reply() if callable(reply) else reply
 
-    overview = ask("overview", theme="light")
-    chips = overview["head"]["chips"]
-    overview["head"]["chips"] = [chip for chip in chips if chip["label"] != FILE]
-    yield from _figures(session, ask, overview.pop("figures"))
-    yield (
-        "overview",
-        {
+    def __iter__(self) -> Iterator[tuple[str, object]]:
+        session, opened = self._session, self._session.state
+        yield "overview", self._overview()
+        for name, (_, stored) in REQUESTS.items():
+            for args in self._arguments(stored):
+                if state := {key: args[key] for key in _STATE & args.keys()}:
+                    session.change(state)
+                own = {key: args[key] for key in args.keys() - _STATE}
+                answer = self._own.get(name) or partial(self._ask, name)
+                reply = answer(**own)
+                session.state = opened
+                if reply is not None:
+                    yield self._key(name, args), reply
+        yield from self._images.items()
+        yield "orders samples", _orders(session, self._sorts)
+        yield "list selection 0", _no_rows("A selection needs Python")
+        yield "list hits 0", _no_rows("A search in all samples needs Python")
+
+    def _arguments(self, names: Sequence[str] | None) -> list[dict[str, Any]]:
+        arguments: list[dict[str, Any]] = [] if names is None else [{}]
+        for name in names or ():
+            arguments = [
+                {**args, name: value}
+                for args in arguments
+                for value in self._values[name](args)
+            ]
+        return arguments
+
+    def _key(self, name: str, args: Mapping[str, Any]) -> str:
+        known = self._session.options["by"]
+        words = [known.index(v) if k == "by" else v for k, v in args.items()]
+        return " ".join([name, *(str(word).lower() for word in words)])
+
+    def _rounds(self, args: Mapping[str, Any]) -> range:
+        batch = self._batch
+        if not has_contexts(batch) or batch.lacks("text"):  # of a redacted file
+            return range(0)
+        return range(int((batch.rounds.sample == args["sample"]).sum()))
+
+    def _starts(self, args: Mapping[str, Any]) -> Iterable[int]:
+        if "list" in args:
+            is_whole = args["list"] == "samples"
+            num = len(ranked_rows(self._session, "samples")[0]) if is_whole else 1
+            return range(0, max(num, 1), PAGE)
+        gaps = self._gaps[args["sample"]]
+        fits = 0 < sum(gap["num_tokens"] for gap in gaps) <= _OBSERVED
+        return [gaps[0]["start"]] if fits else []
+
+    def _overview(self) -> dict[str, Any]:
+        """Return the first overview, with what the page needs to make others of it."""
+        session = self._session
+        overview = self._ask("overview", theme="light")
+        del overview["figures"]
+        chips = overview["head"]["chips"]
+        overview["head"]["chips"] = [chip for chip in chips if chip["label"] != FILE]
+        return {
             **overview,
             **_thresholds(session),
-            "samples": chosen,
-            "source": _source(session.batch),
+            "samples": self._chosen,
+            "source": _source(self._batch),
             "places": [place and vars(place) for place in _evidence(session)],
             "colors": [
                 *color_changes(LIGHT, DARK).items(),
                 *opacity_changes(LIGHT, DARK).items(),
             ],
-        },
-    )
-    yield "diagnosis", {**ask("diagnosis"), "opens": None}
-    yield from _lists(session, ask)
-    for has_both in (False, True):
-        axes = ask("token_axes", log_probs=has_both, theme="light")
-        yield f"axes {has_both}".lower(), axes
-    for index, finding in enumerate(session.diagnosis):
-        view = finding.view
-        own = finding.indices[np.isin(view.sample[finding.indices], chosen)]
-        names = ("sample", "round", "token")
-        yield f"marks {index}", {name: getattr(view, name)[own] for name in names}
-    for sample in chosen:
-        reply = ask("trajectory", sample=sample)
-        yield f"trajectory {sample}", _without_diff(reply)
-        gaps = reply["gaps"]
-        if sum(gap["num_tokens"] for gap in gaps) <= _OBSERVED and gaps:
-            low, high = gaps[0]["start"], gaps[-1]["stop"]
-            seen = ask("observation", sample=sample, start=low, stop=high)
-            yield f"seen {sample}", {"low": low, **seen}
-    yield from _contexts(session.batch, chosen, ask)
-    yield from _pictures(session.batch, chosen, ask)
+        }
 
+    def _groups(self, theme: str) -> object:
+        groups = self._ask("values", name=self._session.state.by)
+        return {**self._ask("rounds", theme=theme), "groups": groups}
 
-def _contexts(
-    batch: Batch, chosen: Sequence[int], ask: Ask
-) -> Iterator[tuple[str, object]]:
-    """Yield what the model saw before rounds, as far as there is room."""
-    if not has_contexts(batch) or batch.lacks("text"):  # of a redacted file
-        return
-    room = _CONTEXTS
-    for sample in chosen:
-        for round_ in range(int((batch.rounds.sample == sample).sum())):
-            reply = ask("context", sample=sample, round=round_)
-            room -= sum(
-                len(part.get("text", ""))
-                for engine in reply["engines"]
-                for part in (*engine["parts"], *engine["left"])
-            )
-            if room < 0:
-                return
-            yield f"context {sample} {round_}", reply
+    def _list(self, **args: object) -> object:
+        """Return all findings and samples, and the first rows of the other lists."""
+        rows: dict[str, Any] = self._ask("list", **args)
+        sorts, num = rows.pop("sorts", []), rows["num_rows"]
+        if args["list"] == "samples":
+            more = _sample_columns(self._session, rows)
+            rows["columns"][-3:-3] = more
+            rows["sorts"] = self._sorts = [*sorts, *(column["head"] for column in more)]
+        elif args["list"] == "common":
+            rows["conditions"] = []  # a report has no filter
+        elif args["list"] != "findings" and num > PAGE:
+            rows["caption"] += f"; the first {PAGE} of {num:,}"
+            rows["num_rows"] = PAGE
+        return rows
+
+    def _trajectory(self, sample: int) -> object:
+        reply = self._ask("trajectory", sample=sample)
+        self._gaps[sample] = reply["gaps"]
+        return _without_diff(reply)
+
+    def _context(self, **args: int) -> object:
+        """Return what the model saw before a round, as far as there is room."""
+        if self._room["contexts"] < 0:
+            return None
+        reply = self._ask("context", **args)
+        self._room["contexts"] -= sum(
+            len(part.get("text", ""))
+            for engine in reply["engines"]
+            for part in (*engine["parts"], *engine["left"])
+        )
+        return None if self._room["contexts"] < 0 else reply
+
+    def _thumbnails(self, sample: int) -> object:
+        """Return the screenshots of a sample; those of the first ones also in full.
+
+        A full one that several samples or rounds have is stored once.
+        """
+        small = self._ask("thumbnails", sample=sample)
+        shots = () if self._batch.images is None else self._batch.images[sample]
+        for index, shot in enumerate(shots):
+            data = getattr(shot, "data", None)
+            content = data if isinstance(data, bytes) else (sample, index)
+            if content not in self._numbers:
+                full = _jpeg(shot) if self._room["pictures"] > 0 else None
+                self._numbers[content] = None if full is None else len(self._images)
+                if full is not None:
+                    self._room["pictures"] -= len(full["bytes"])
+                    self._images[f"image {len(self._images)}"] = full
+            small["shots"][index]["full"] = self._numbers[content]
+        return small
 
 
 def _without_diff(reply: dict[str, Any]) -> dict[str, Any]:
@@ -202,32 +305,10 @@ def _metrics(session: Session) -> list[str]:
     return [name for name, *_ in session.options["metric"]]
 
 
-def _figures(
-    session: Session, ask: Ask, first: dict[str, bytes]
-) -> Iterator[tuple[str, object]]:
-    """Yield both figures of each metric; lines and bars of each `by` that are fast."""
-    opened = session.state
-    for metric in _metrics(session):
-        figures = first
-        if metric != opened.metric:
-            session.change({"metric": metric})
-            figures = ask("overview", theme="light")["figures"]
-        yield f"rounds {metric} all", {"figure": figures["rounds"]}
-        yield f"heatmap {metric}", {"figure": figures["heatmap"]}
-    session.state = opened
-    for index, by in _groups(session):
-        session.change({"by": by})
-        groups = ask("values", name=by)
-        reply = {**ask("rounds", theme="light"), "groups": groups}
-        yield f"rounds {opened.metric} {index}", reply
-    session.state = opened
-
-
-def _groups(session: Session) -> list[tuple[int, str]]:
+def _groups(session: Session) -> list[str]:
     if session.batch.num_tokens > _FEW_TOKENS:
         return []
-    names = enumerate(session.options["by"])
-    return [(index, name) for index, name in names if name not in _NO_GROUPS]
+    return [name for name in session.options["by"] if name not in _NO_GROUPS]
 
 
 def _thresholds(session: Session) -> dict[str, Any]:
@@ -245,31 +326,6 @@ def _thresholds(session: Session) -> dict[str, Any]:
         for values in (size, largest.to_numpy())
     ]
     return {"stops": stops, "beyond": np.stack(counts, axis=1).tolist()}
-
-
-def _lists(session: Session, ask: Ask) -> Iterator[tuple[str, object]]:
-    """Yield the lists: all findings and samples, and the first rows of the others."""
-    for name in _LISTS:
-        start, num = 0, 1
-        while start < num:
-            rows = ask("list", list=name, start=start)
-            num = rows["num_rows"]
-            sorts = rows.pop("sorts", [])
-            if name == "samples":
-                more = _sample_columns(session, rows)
-                rows["columns"][-3:-3] = more
-                rows["sorts"] = [*sorts, *(column["head"] for column in more)]
-                if start == 0:
-                    yield "orders samples", _orders(session, rows["sorts"])
-            if name in ("tokens", "rounds") and num > PAGE:
-                rows["caption"] += f"; the first {PAGE} of {num:,}"
-                num = rows["num_rows"] = PAGE
-            yield f"list {name} {start}", rows
-            start += PAGE
-    # A report has no filter.
-    yield "list common 0", {**ask("list", list="common"), "conditions": []}
-    yield "list selection 0", _no_rows("A selection needs Python")
-    yield "list hits 0", _no_rows("A search in all samples needs Python")
 
 
 def _sample_columns(session: Session, rows: dict[str, Any]) -> list[dict[str, Any]]:
@@ -293,7 +349,6 @@ def _sample_columns(session: Session, rows: dict[str, Any]) -> list[dict[str, An
 
 
 def _orders(session: Session, heads: Sequence[str]) -> dict[str, Any]:
-    """Return the order of all samples by each column, and the caption that says it."""
     ranked, _ = ranked_rows(session, "samples")
     orders = []
     for head, is_ascending in product(heads, (False, True)):
@@ -307,30 +362,6 @@ def _orders(session: Session, heads: Sequence[str]) -> dict[str, Any]:
 def _no_rows(why: str) -> dict[str, Any]:
     advice = f"{why}: open the batch in a notebook with rounddiag.explore."
     return {"num_rows": 0, "empty": advice, "columns": [], "caption": ""}
-
-
-def _pictures(
-    batch: Batch, chosen: Sequence[int], ask: Ask
-) -> Iterator[tuple[str, object]]:
-    """Yield the screenshots of samples as thumbnails; those of the first ones in full.
-
-    A full one that several samples or rounds have is stored once.
-    """
-    room, numbers = _PICTURES, dict[object, int | None]()
-    for sample in chosen:
-        shots = () if batch.images is None else batch.images[sample]
-        small = ask("thumbnails", sample=sample, indices=[*range(len(shots))])
-        for index, shot in enumerate(shots):
-            data = getattr(shot, "data", None)
-            content = data if isinstance(data, bytes) else (sample, index)
-            if content not in numbers:
-                full = _jpeg(shot) if room > 0 else None
-                numbers[content] = None if full is None else len(numbers)
-                if full is not None:
-                    room -= len(full["bytes"])
-                    yield f"image {numbers[content]}", full
-            small["shots"][index]["full"] = numbers[content]
-        yield f"shots {sample}", small
 
 
 def _jpeg(shot: Screenshot) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.columns import Column, Scope
-from rounddiag.columns.phrases import Named, phrase
+from rounddiag.columns.phrases import phrase
 from rounddiag.columns.predicates import Condition, Relation
 from rounddiag.core.columns import to_numpy, token_roles
 from rounddiag.core.groups import trajectory_columns
@@ -59,6 +59,7 @@ class ColumnOfTokens:
     relations: Which conditions make sense: `=`, `>=`, `<=`; `in` for a set of values.
     selection_penalty: Logarithm of the number of sets among which the data chose this
         one.
+    labels: What each value stands for, where it is a number of something.
     """
 
     name: str
@@ -67,6 +68,7 @@ class ColumnOfTokens:
     values: Sequence[object]
     relations: tuple[Relation, ...]
     selection_penalty: float = 0.0
+    labels: Sequence[str] = ()
 
     @property
     def rank(self) -> int:
@@ -79,8 +81,9 @@ class ColumnOfTokens:
 
     def condition(self, relation: Relation, code: int) -> Condition:
         """Return the condition that a code stands for."""
-        value = self.values[code]
-        return Condition(self.name, relation, value, phrase(self.name, relation, value))
+        value, label = self.values[code], self.labels[code] if self.labels else ""
+        text = phrase(self.name, relation, value, label)
+        return Condition(self.name, relation, value, text, label)
 
 
 def columns_of_tokens(view: View) -> list[ColumnOfTokens]:
@@ -134,18 +137,12 @@ def token_id_column(view: View, ids: Array) -> ColumnOfTokens:
     ids = np.sort(ids)
     at = np.minimum(np.searchsorted(ids, view.token_id), max(len(ids) - 1, 0))
     codes = np.where(ids[at] == view.token_id, at, -1).astype(np.int32)
-    texts = _texts(view, ids)
-    return ColumnOfTokens("token_id", "token", codes, texts, ("=",))
-
-
-def _texts(view: View, ids: Array) -> list[object]:
     try:
         texts = pieces(ids, view.batch.tokenizer, visible_whitespace=True)
     except (RounddiagError, OSError):
         texts = pieces(ids, None)
-    return [
-        Named(int(token_id), text) for token_id, text in zip(ids, texts, strict=True)
-    ]
+    values = ids.tolist()
+    return ColumnOfTokens("token_id", "token", codes, values, ("=",), labels=texts)
 
 
 def _of_samples(view: View) -> Iterator[ColumnOfTokens]:

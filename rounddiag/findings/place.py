@@ -23,7 +23,7 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.step_order import STEP_COLUMNS
 from rounddiag.checks.contracts import LEVEL
-from rounddiag.columns.phrases import Named, phrase
+from rounddiag.columns.phrases import phrase
 from rounddiag.columns.predicates import Condition, sort_for_sentence
 from rounddiag.core.divergence import FACTOR_2
 from rounddiag.findings.common_values import CommonValue, find_common_values
@@ -520,7 +520,7 @@ def _as_whole_groups(view: View, place: Place) -> Condition | None:
     ):
         return None
     text = f"in {pluralize(len(groups), 'whole group')}"
-    return Condition(GROUPS, "=", Named(len(groups), text), text)
+    return Condition(GROUPS, "=", len(groups), text, text)
 
 
 def measure_ratio(

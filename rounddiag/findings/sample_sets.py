@@ -16,7 +16,6 @@ from scipy import special
 
 from rounddiag._typing import Array
 from rounddiag.columns import Scope
-from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Relation
 from rounddiag.findings.conditions import ColumnOfTokens
 from rounddiag.findings.slices import overdispersion, scan
@@ -67,9 +66,10 @@ def _column(
     *,
     scope: Scope = "sample",
     relation: Relation = "=",
+    label: str = "",
 ) -> ColumnOfTokens:
-    codes = tokens.astype(np.int32) - 1
-    return ColumnOfTokens(name, scope, codes, [value], (relation,), penalty)
+    codes, labels = tokens.astype(np.int32) - 1, [label] if label else []
+    return ColumnOfTokens(name, scope, codes, [value], (relation,), penalty, labels)
 
 
 def _sets(
@@ -149,7 +149,7 @@ class _Sets(SampleCounts):
             scan(self.hits[inside].sum(), self.expected[inside].sum(), *self.whole)
         )
         tokens = inside[self.view.sample]
-        column = _column(name, tokens, Named(value, text), penalty)
+        column = _column(name, tokens, value, penalty, label=text)
         return column, gain / self.spread - penalty
 
     def periods(self) -> Iterator[_Candidate]:
@@ -328,6 +328,12 @@ def _own_starts(
     start = np.full(len(counts.hits), len(view))
     start[turns.chosen] = hot[turns.starts]
     tokens = np.arange(len(view)) >= start[view.sample]
-    value = Named(len(turns.chosen), "each from a token of its own on")
-    column = _column(OWN_START, tokens, value, turns.selection_penalty, scope="round")
+    column = _column(
+        OWN_START,
+        tokens,
+        len(turns.chosen),
+        turns.selection_penalty,
+        scope="round",
+        label="each from a token of its own on",
+    )
     yield column, turns.log_likelihood_ratio

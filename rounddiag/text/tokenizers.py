@@ -207,8 +207,11 @@ def pieces(
     ids = np.asarray(token_ids, dtype=np.int64)
     decode = decoder(tokenizer)
     unique, inverse = np.unique(ids, return_inverse=True)
-    known = [_piece(decode, token_id) for token_id in unique.tolist()]
-    pieces = [known[i] for i in inverse.tolist()]
+    if decode is None:
+        known = [f"⟨{token_id}⟩" for token_id in unique.tolist()]
+    else:
+        known = [_piece(decode, token_id) for token_id in unique.tolist()]
+    pieces: list[str] = np.array(known, dtype=object)[inverse].tolist()
     if decode is not None:
         broken = np.array([FRAGMENT in piece for piece in known], dtype=bool)
         runs = _runs(np.flatnonzero(broken[inverse]), np.asarray(starts))
@@ -225,10 +228,9 @@ def _make_visible(texts: list[str]) -> list[str]:
 _MAX_ID = 2**32 - 1
 
 
-def _piece(decode: Decode | None, token_id: int) -> str:
-    is_id = 0 <= token_id <= _MAX_ID
-    alone = decode([token_id]) if decode is not None and is_id else ""
-    if decode is None or not alone or FRAGMENT in alone:
+def _piece(decode: Decode, token_id: int) -> str:
+    alone = decode([token_id]) if 0 <= token_id <= _MAX_ID else ""
+    if not alone or FRAGMENT in alone:
         return alone or f"⟨{token_id}⟩"
     # Some decoders drop the space before the first word: the second one keeps it.
     twice = decode([token_id, token_id])

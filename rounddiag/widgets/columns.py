@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -45,9 +46,9 @@ OTHERS = "others"
 
 
 class BatchColumns:
-    """Every column of a batch with a value for each generated token.
+    """The columns of a batch as categoricals: of its samples, its rounds, its tokens.
 
-    Where a value is unknown, a group of its own has it: NaN for numbers, else "".
+    An unknown number has no category. An unknown text is an empty one.
 
     Parameters
     ----------
@@ -62,24 +63,16 @@ class BatchColumns:
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self._codes: dict[str, tuple[Array, Array]] = {}
-        self._catalogue = batch.columns
-        has_images = batch.images is not None
-        offered = [name for name in _MADE if has_images or name != "num_images"]
-        self._made = self._catalogue.available(offered)
-        self._samples = {
-            **self._catalogue.samples,
-            **{
-                n: column
-                for n, column in self._made.items()
-                if column.scope == "sample"
-            },
-        }
-        roles = [name for name in self._made if name == "role"]
-        self.names = [
-            *dict.fromkeys([*roles, *self._catalogue.extra_names, *self._made])
-        ]
+        self._catalogue = catalogue = batch.columns
+        self._made = catalogue.available(
+            name for name in _MADE if name != "num_images" or batch.images is not None
+        )
+        of_samples = (c for c in self._made.values() if c.scope == "sample")
+        self._samples = catalogue.samples | {c.name: c for c in of_samples}
+        roles = {"role"} & self._made.keys()
+        self.names = [*dict.fromkeys([*roles, *catalogue.extra_names, *self._made])]
         self.sample_names = [name for name in self.names if name in self._samples]
+        self._coded: dict[str, pd.Categorical[Any]] = {}  # of rounds and tokens
 
     def facts(self, sample: int) -> list[dict[str, Any]]:
         """Describe a sample by its columns, each with the condition that keeps it."""
@@ -88,18 +81,14 @@ class BatchColumns:
             column = self._samples[name]
             if name in _NO_FACTS or not column.is_known()[sample]:
                 continue
-            codes, values = _with_unknown(column)
-            (plain,) = values[codes[[sample]]].tolist()
-            if plain == "":
-                continue
+            coded = self._of_samples[name]
+            values = known_values(coded)
+            (value,) = values[coded.codes[[sample]]].tolist()
             is_range = is_ranged(name, values)
-            described.append(
-                {
-                    "name": name,
-                    "text": value_text(plain),
-                    "condition": {"from": plain, "to": plain} if is_range else [plain],
-                }
-            )
+            condition = {"from": value, "to": value} if is_range else [value]
+            if value != "":
+                text = value_text(value)
+                described.append({"name": name, "text": text, "condition": condition})
         return described
 
     def names_of_samples(self) -> list[str]:
@@ -114,8 +103,7 @@ class BatchColumns:
             for name in self.sample_names
             if name in own or self._samples[name].filled.tolist() != ids
         ]
-        first = self.first_names
-        return [*first, *(name for name in names if name not in first)]
+        return [*dict.fromkeys([*self.first_names, *names])]
 
     @property
     def first_names(self) -> list[str]:
@@ -124,55 +112,46 @@ class BatchColumns:
 
     def scope(self, name: str) -> Scope:
         """Return what has one value of a column."""
-        if name in self._samples:
-            return "sample"
-        return self._column(name).scope
+        return "sample" if name in self._samples else self._column(name).scope
 
     def mates(self, sample: int) -> list[dict[str, Any]]:
         """Describe the samples of a sample's group, itself among them."""
         group = self._made.get("group_id")
         if group is None or not group.is_known()[sample]:
             return []
-        codes = group.codes()[0]
         names = ("reward", "num_rounds", "num_tokens")
         known = {n: self._made[n].filled for n in names if n in self._made}
-        success = successes(self.batch)
-        return [
-            {
-                "sample": mate,
-                **{name: values[mate].item() for name, values in known.items()},
-                "success": success[mate],
-            }
-            for mate in np.flatnonzero(codes == codes[sample]).tolist()
-        ]
+        table = pd.DataFrame({**known, "success": successes(self.batch)}, dtype=object)
+        own = group.filled == group.filled[sample]
+        return table[own].rename_axis("sample").reset_index().to_dict("records")
 
     def rank_samples(self, name: str) -> Array:
         """Rank all samples by a column of theirs; equal values have equal ranks."""
-        return _with_unknown(self._samples[name])[0]
+        return codes_of(self._of_samples[name])
+
+    @cached_property
+    def _of_samples(self) -> dict[str, pd.Categorical[Any]]:
+        return {name: _coded(column) for name, column in self._samples.items()}
 
     @cached_property
     def round_sizes(self) -> Array:
         """The number of tokens of each round."""
         return self.batch.rounds.num_tokens.cpu().numpy()
 
+    @cached_property
+    def _edges(self) -> Array:
+        """Where each round begins among the generated tokens, and the last one ends."""
+        return np.cumsum(np.r_[0, self.round_sizes])
+
     def tokens_of(self, sample: int) -> slice:
         """Return which of all generated tokens are those of a sample."""
-        first, stop = np.searchsorted(self._catalogue.owner, [sample, sample + 1])
-        begin = int(self.round_sizes[:first].sum())
-        return slice(begin, begin + int(self.round_sizes[first:stop].sum()))
+        ends = np.searchsorted(self._catalogue.owner, [sample, sample + 1])
+        return slice(*self._edges[ends].tolist())
 
-    def known_roles(self, sample: int) -> pd.Categorical[str] | None:
+    def known_roles(self, sample: int) -> pd.Categorical[Any] | None:
         """Return the roles of a sample's tokens, if those of all tokens are known."""
-        if "role" not in self._codes:
-            return None
-        codes, names = self._codes["role"]
-        kinds = pd.Index(map(str, names))
-        return pd.Categorical.from_codes(codes[self.tokens_of(sample)], kinds)
-
-    @cached_property
-    def _begins(self) -> Array:
-        """Where each round begins among the generated tokens."""
-        return np.cumsum(self.round_sizes) - self.round_sizes
+        roles = self._coded.get("role")
+        return None if roles is None else roles[self.tokens_of(sample)]
 
     def round_index(self, rows: pd.DataFrame) -> Array:
         """Return which of all rounds rows with `sample` and `round` are."""
@@ -181,47 +160,45 @@ class BatchColumns:
 
     def flat_index(self, rows: pd.DataFrame) -> Array:
         """Return which of all generated tokens rows with the three keys are."""
-        return self._begins[self.round_index(rows)] + rows["token"].to_numpy()
+        return self._edges[self.round_index(rows)] + rows["token"].to_numpy()
 
-    def codes(self, name: str) -> tuple[Array, Array]:
-        """Return the code of each token's value, and the values by their codes."""
-        if name not in self.names:
-            raise _unknown_column(name, self.names)
-        if name == "role":
-            if name not in self._codes:
-                self.use_roles(token_roles(self.batch))
-            return self._codes[name]
-        column = self._column(name)
-        if name not in self._codes:
-            self._codes[name] = _with_unknown(column)
-        codes, values = self._codes[name]
-        return self._at_tokens(column, codes), values
-
-    def use_roles(self, roles: pd.Categorical[str]) -> None:
+    def use_roles(self, roles: pd.Categorical[Any]) -> None:
         """Take the role of each token as the diagnosis has found it: it takes long."""
-        coded = roles.codes.astype(np.int64), np.asarray(roles.categories, object)
-        self._codes.setdefault("role", coded)
+        self._coded.setdefault("role", roles)
 
     def _column(self, name: str) -> Column:
         """Return a column with one row per round, or per token."""
-        made = self._made.get(name)
-        column = self._catalogue.of_file(name) if made is None else made
+        if name not in self.names:
+            raise _unknown_column(name, self.names)
+        column = self._made.get(name) or self._catalogue.of_file(name)
         is_of_tokens = column.scope == "token"
         return column if is_of_tokens else self._catalogue.at_rounds(column)
 
-    def _at_tokens(self, column: Column, rows: Array) -> Array:
-        is_of_tokens = column.scope == "token"
-        return rows if is_of_tokens else np.repeat(rows, self.round_sizes)
+    def _rows(self, name: str) -> pd.Categorical[Any]:
+        """Return the values of all rounds, or of all tokens."""
+        if name not in self._coded:
+            is_role, column = name == "role", self._column(name)
+            self._coded[name] = token_roles(self.batch) if is_role else _coded(column)
+        return self._coded[name]
+
+    def _at_tokens(self, name: str, rows: Array) -> Array:
+        is_of_tokens = self._column(name).scope == "token"
+        return rows if is_of_tokens else rows.repeat(self.round_sizes)
+
+    def codes(self, name: str) -> tuple[Array, Array]:
+        """Return the code of each token's value, and the values by their codes."""
+        coded = self._rows(name)
+        return self._at_tokens(name, codes_of(coded)), known_values(coded)
 
     def values_at(self, name: str, rows: pd.DataFrame) -> list[Any]:
         """Return the values of rows with the three keys."""
-        if name == "role" and name not in self._codes:
+        if name == "role" and name not in self._coded:
             return self._roles_at(rows)
-        codes, values = self.codes(name)
-        return values[codes[self.flat_index(rows)]].tolist()
+        coded, is_of_tokens = self._rows(name), self._column(name).scope == "token"
+        at = self.flat_index(rows) if is_of_tokens else self.round_index(rows)
+        return known_values(coded)[coded.codes[at]].tolist()
 
     def _roles_at(self, rows: pd.DataFrame) -> list[str]:
-        """Tag the rounds of these rows alone."""
         batch = self.batch
         places, own = np.unique(self.round_index(rows), return_inverse=True)
         sizes = self.round_sizes[places]
@@ -234,15 +211,20 @@ class BatchColumns:
 
     def keep(self, name: str, condition: object) -> Array:
         """Mark the tokens whose value meets a condition of a filter."""
-        if name not in self.names:
-            raise _unknown_column(name, self.names)
+        column = self._column(name)
         if isinstance(condition, dict):
-            column = self._column(name)
-            low, high = _ends(column, condition)
-            return self._at_tokens(column, rows_between(column, low, high))
-        codes, values = self.codes(name)
+            rows = rows_between(column, *_ends(column, condition))
+        else:
+            rows = self._rows_with(name, condition)
+        return self._at_tokens(name, rows)
+
+    def _rows_with(self, name: str, condition: object) -> Array:
+        coded, ids = self._rows(name), self.batch.sample_ids
+        values = known_values(coded)
+        known: dict[Any, int] = {value: i for i, value in enumerate(in_json(values))}
+        if name == "sample" and ids is not None:
+            known = {**{ids[value]: i for i, value in enumerate(values)}, **known}
         wanted = condition if isinstance(condition, list | tuple) else [condition]
-        known = self._names_of(name, values)
         unknown = [
             value
             for value in wanted
@@ -250,46 +232,35 @@ class BatchColumns:
         ]
         if unknown or not wanted:
             raise _unknown_value(name, unknown, values)
-        return np.isin(codes, [known[value] for value in wanted])
-
-    def _names_of(self, name: str, values: Array) -> Mapping[Any, int]:
-        """Return the code of each value by the value; None is an unknown number."""
-        known: dict[Any, int] = {value: i for i, value in enumerate(in_json(values))}
-        if name == "sample" and self.batch.sample_ids is not None:
-            ids = [self.batch.sample_ids[i] for i in values]
-            known = {**{value: i for i, value in enumerate(ids)}, **known}
-        return known
+        return np.isin(codes_of(coded), [known[value] for value in wanted])
 
     def offers(self) -> list[dict[str, Any]]:
         """Describe each column for a menu: its values, or the ends of its numbers."""
-        return [self._offer(name) for name in self.names]
+        return [{"name": name, **self._offer(name)} for name in self.names]
 
     def _offer(self, name: str) -> dict[str, Any]:
         if name == "role":
-            return {"name": name, "values": [*ROLES]}
+            return {"values": [*ROLES]}
         if name == "token":
-            return {"name": name, "ends": [0, int(self.round_sizes.max(initial=1)) - 1]}
-        if name in _NUMBERS_OF_TOKENS or self._is_measure_of_tokens(name):
+            return {"ends": [0, int(self.round_sizes.max(initial=1)) - 1]}
+        if self._is_measure_of_tokens(name):
             # Not put in order before anybody asks, and read anew: it is not kept.
-            fresh = self.batch.columns
-            column = fresh.made(name) if name in self._made else fresh.tokens[name]
-            numbers = np.empty(0) if column is None else column.values()
-            finite = numbers[np.isfinite(numbers)]
-            ends = (
-                [float(f(finite)) for f in (np.min, np.max)] if len(finite) else [0, 0]
-            )
-            return {"name": name, "ends": ends}
-        values = self.codes(name)[1]
+            numbers = replace(self._column(name)).values()
+            numbers = numbers[np.isfinite(numbers)]
+            ends = [numbers.min(), numbers.max()] if len(numbers) else [0, 0]
+            return {"ends": [*map(float, ends)]}
+        values = known_values(self._rows(name))
         has_many = name == "round" and len(values) > MAX_GROUPS
         if name != "sample" and (has_many or is_ranged(name, values)):
-            return {"name": name, "ends": [values[0].item(), _last(values)]}
-        return {"name": name, "values": values[:_MAX_LISTED].tolist()}
+            known = values[~np.isnan(values)].tolist() or [0]
+            return {"ends": [values[0].item(), known[-1]]}
+        return {"values": values[:_MAX_LISTED].tolist()}
 
     def _is_measure_of_tokens(self, name: str) -> bool:
+        if name in self._made:
+            return name in _NUMBERS_OF_TOKENS
         flat = self.batch.token_columns.get(name)
-        if flat is None or name in self._made:
-            return False
-        return flat.dtype.is_floating_point
+        return flat is not None and flat.dtype.is_floating_point
 
     def groups(self, name: str, size: Array) -> pd.Categorical[str]:
         """Divide all tokens into at most 8 groups by a column, in their order."""
@@ -311,22 +282,31 @@ def token_columns_of(batch: Batch) -> list[str]:
     return [*batch.columns.available(_NUMBERS_OF_TOKENS)]
 
 
-def _with_unknown(column: Column) -> tuple[Array, Array]:
-    """Return codes and values of a column; NaN or "" stands for what is unknown."""
+def _coded(column: Column) -> pd.Categorical[Any]:
     codes, values = column.codes()
-    unknown = codes < 0
-    if not unknown.any():
-        return codes, values
-    if values.dtype.kind != "O":
-        missing = np.array(np.nan if values.dtype.kind == "f" else "NaT", values.dtype)
-        return np.where(unknown, len(values), codes), np.append(values, missing)
-    texts = values if "" in values[:1] else np.array(["", *values], object)
-    return np.where(unknown, 0, codes + len(texts) - len(values)), texts
+    if values.dtype.kind == "O" and (codes < 0).any():  # texts
+        texts = values if "" in values[:1] else np.array(["", *values], object)
+        codes, values = codes + len(texts) - len(values), texts
+        codes = codes.clip(0)
+    if values.dtype.kind in "biuf":
+        categories = pd.Index(values)
+    else:  # pandas has units of time of its own
+        categories = pd.Index(values.tolist(), dtype=object)
+    return pd.Categorical.from_codes(codes, categories, ordered=True)
 
 
-def _last(values: Array) -> Any:  # noqa: ANN401 an int or a float
-    """Return the largest number; missing values stand after it."""
-    return values[~np.isnan(values)][-1].item() if len(values) else 0
+def known_values(coded: pd.Categorical[Any]) -> Array:
+    """Return the values by their codes; the last is NaN or None if some are unknown."""
+    values = np.asarray(coded.categories)
+    if (coded.codes >= 0).all():
+        return values
+    unknown: Any = np.nan if values.dtype.kind == "f" else None
+    return np.append(values, unknown)
+
+
+def codes_of(coded: pd.Categorical[Any]) -> Array:
+    """Return the place of each value among `known_values`."""
+    return np.arange(len(known_values(coded)))[coded.codes]
 
 
 def is_ranged(name: str, values: Array) -> bool:
@@ -415,16 +395,18 @@ def _ends(column: Column, condition: Mapping[str, Any]) -> tuple[float, float]:
     numbers = [end is None or (is_real(end) and end == end) for end in ends]  # noqa: PLR0124 NaN
     if not all(numbers) or set(condition) - {"from", "to"} or ends == [None, None]:
         expected = "{'from': lowest, 'to': highest}, with one of them at least"
-        raise _invalid(column.name, expected, f"{condition!r:.80}")
+        raise invalid_condition(column.name, expected, f"{condition!r:.80}")
     if column.kind in ("text", "time"):
         expected = "a column of numbers for a range"
-        raise _invalid(column.name, expected, "a column of text")
+        raise invalid_condition(column.name, expected, "a column of text")
     low, high = ends
     return -np.inf if low is None else low, np.inf if high is None else high
 
 
 def _unknown_column(name: str, known: list[str]) -> FrameError:
-    return _invalid(name, f"a column out of {join_names([*known], most=20)}", "none")
+    return invalid_condition(
+        name, f"a column out of {join_names([*known], most=20)}", "none"
+    )
 
 
 def _unknown_value(name: str, unknown: list[Any], values: Array) -> FrameError:
@@ -433,10 +415,11 @@ def _unknown_value(name: str, unknown: list[Any], values: Array) -> FrameError:
     else:
         names = [repr(value) for value in values.tolist()]
         expected = f"values out of {join_names(names, most=8)}"
-    return _invalid(name, expected, f"{unknown!r:.80}")
+    return invalid_condition(name, expected, f"{unknown!r:.80}")
 
 
-def _invalid(name: str, expected: str, content: str) -> FrameError:
+def invalid_condition(name: str, expected: str, content: str) -> FrameError:
+    """Build the error of a condition of a filter."""
     return FrameError.build(
         key=name,
         expected=expected,

@@ -94,7 +94,7 @@ def _label(counts: Mapping[str, int], token: str) -> dict[str, Any]:
     }
 
 
-def context_payload(batch: Batch, sample: int, round_: int) -> dict[str, Any]:
+def context_payload(batch: Batch, sample: int, round: int) -> dict[str, Any]:  # noqa: A002 as the page says
     """Return the contexts of a round: of both engines where they differ.
 
     Returns
@@ -103,16 +103,16 @@ def context_payload(batch: Batch, sample: int, round_: int) -> dict[str, Any]:
         `engines`: for each its `name`, a `summary`, `parts` and what `left`. A part has
         its `kind`, `text` or the `index` of a picture, and whether it `entered`.
     """
-    own = batch.context(sample, round_)
+    own = batch.context(sample, round)
     contexts = [own]
     for engine in batch.context_engines[1:]:
-        other = batch.context(sample, round_, engine)
+        other = batch.context(sample, round, engine)
         if not np.array_equal(other.ids, own.ids):
             contexts.append(other)
     shots = () if batch.images is None else batch.images[sample]
     known = {id(shot): index for index, shot in enumerate(shots)}
     before = {
-        context.engine: batch.context(sample, round_ - 1, context.engine)
+        context.engine: batch.context(sample, round - 1, context.engine)
         for context in contexts
         if context.left
     }
@@ -123,7 +123,7 @@ def context_payload(batch: Batch, sample: int, round_: int) -> dict[str, Any]:
                 "summary": _summary(batch, context),
                 "parts": [*_parts(batch, context, known)],
                 "left": [
-                    *_left(batch, context, before.get(context.engine), round_, known)
+                    *_left(batch, context, before.get(context.engine), round, known)
                 ],
             }
             for context in contexts
@@ -195,7 +195,6 @@ def _left(
 
 
 def _contents(context: Context) -> Array | str:
-    """Return the ids of a context; of a batch without ids the text."""
     if len(context.ids):
         return context.ids.numpy()
     return context.text or ""
@@ -213,7 +212,6 @@ def _picture(
 
 
 def _text(batch: Batch, contents: Array | str) -> str:
-    """Return the text of ids; their numbers without a tokenizer."""
     if isinstance(contents, str):
         return contents
     return "".join(pieces(contents, batch.tokenizer, visible_whitespace=False))

@@ -379,7 +379,6 @@ class Explorer:
         return partial(self._noting_errors, result) if callable(result) else result
 
     def _run_callbacks(self) -> None:
-        """Call all callbacks; an error in one of them does not undo the selection."""
         for callback in self._callbacks:
             self._run_callback(callback)
 
@@ -464,7 +463,6 @@ def close_previous(explorer: Explorer) -> None:
 
 
 def _running_cell() -> tuple[str | None, str]:
-    """Return the ids of the running cell and of its current run."""
     from IPython.core.getipython import get_ipython
 
     shell: Any = get_ipython()  # type: ignore[no-untyped-call, unused-ignore]

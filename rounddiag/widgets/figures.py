@@ -310,7 +310,6 @@ def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
 
 
 def _rows(session: Session, metric: str) -> list[int]:
-    """Return the samples with a kept token, in order."""
     filtered, order = session.filtered_batch, session.state.order
     rounds = filtered.rounds
     samples = summarize_samples(None, rounds, filtered.batch.num_samples)

@@ -31,7 +31,7 @@ from rounddiag.stats import (
     worst_samples,
     worst_tokens,
 )
-from rounddiag.widgets.columns import BatchColumns
+from rounddiag.widgets.columns import BatchColumns, invalid_condition
 
 # What metrics need beside `diff`.
 _SOURCES = ("prob_diff", "equal_so_far")
@@ -187,19 +187,14 @@ def kept_tokens(columns: BatchColumns, keep: Mapping[str, Any]) -> Array:
 
 
 def _has_text(columns: BatchColumns, condition: object, is_kept: Array) -> Array:
-    """Mark the tokens with a text, in samples that have a kept token."""
     match condition:
         case {"regex": str(text), **rest} if text and not rest:
             is_regex = True
         case str(text) if text:
             is_regex = False
         case _:
-            raise FrameError.build(
-                key="text",
-                expected="a text, or {'regex': expression}",
-                found=f"{condition!r:.80}",
-                advice="Remove it from the filter, or choose another value.",
-            )
+            expected = "a text, or {'regex': expression}"
+            raise invalid_condition("text", expected, f"{condition!r:.80}")
     batch = columns.batch
     sample = np.repeat(batch.columns.owner, columns.round_sizes)
     is_searched = np.zeros(batch.num_samples, dtype=bool)
@@ -277,7 +272,6 @@ def _invalid_pattern(pattern: str, error: Exception) -> FrameError:
 
 
 def _overlap(spans: Array, ends: Array) -> Array:
-    """Mark the tokens, given by where they end, that overlap a span of characters."""
     begins = np.r_[0, ends[:-1]][: len(ends)]
     # A character that several tokens make is the text of the first one of them, and
     # the others are empty: they go with it.

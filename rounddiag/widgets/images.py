@@ -202,7 +202,6 @@ _RELATIVE = ("unit", "thousand")
 def _share(
     action: Action, on: Callable[[Size], Point | None], shot: Screenshot | None
 ) -> Point | None:
-    """Return a point as shares of the screenshot's size."""
     size = (1, 1) if action.coordinates in _RELATIVE else _coordinate_size(action, shot)
     point = on(size) if size and min(size) > 0 else None
     if size is None or point is None:
@@ -212,7 +211,6 @@ def _share(
 
 
 def _coordinate_size(action: Action, shot: Screenshot | None) -> Size | None:
-    """Return the size of the image that an action's pixel coordinates refer to."""
     is_rebuilt = isinstance(shot, PatchScreenshot)  # the screen had another size
     if shot is None or (is_rebuilt and action.coordinates == "original"):
         return None

@@ -106,14 +106,12 @@ def _explain(finding: Finding) -> str:
 
 def _tokens(session: Session, start: int) -> dict[str, Any]:
     filtered = session.filtered_batch
-    ranked = filtered.worst_tokens
-    rows = ranked.iloc[start : start + PAGE]
-    return _payload(
-        len(ranked),
-        _token_columns(session, rows),
+    return _of_tokens(
+        session,
+        filtered.worst_tokens,
+        start,
         caption="by |diff|",
         empty=empty_reason(filtered) or "No token has a finite diff.",
-        places=rows[[*_KEYS]].to_dict("records"),
     )
 
 
@@ -123,41 +121,47 @@ def _selection(session: Session, start: int) -> dict[str, Any]:
     chosen = session.selection
     size = chosen["diff"].abs().to_numpy()
     order = np.argsort(-np.nan_to_num(size, nan=np.inf), kind="stable")
-    rows = chosen.iloc[order[start : start + PAGE]]
-    frame = token_frame(session.batch, ["old_log_prob", "rollout_log_prob"])
-    both = frame.iloc[session.own_columns.flat_index(rows)]
-    state = session.state
-    scores = [
-        (state.a, "number", both["old_log_prob"].to_numpy()),
-        (state.b, "number", both["rollout_log_prob"].to_numpy()),
-    ]
-    num = pluralize(len(chosen), "token")
+    state, num = session.state, pluralize(len(chosen), "token")
     tokens = "selected" if state.cells or not state.filter else "that the filter keeps"
-    return _payload(
-        len(chosen),
-        _token_columns(session, rows, scores),
+    return _of_tokens(
+        session,
+        chosen.iloc[order],
+        start,
+        has_scores=True,
         caption=f"{num} {tokens}, the largest |diff| first:"
         " explorer.selection in Python",
         empty="Nothing is selected: no token is kept in these cells.",
-        places=rows[[*_KEYS]].to_dict("records"),
     )
 
 
-def _token_columns(
-    session: Session, rows: pd.DataFrame, more: Sequence[tuple[str, str, Any]] = ()
-) -> list[tuple[str, str, Any]]:
-    columns, by = session.own_columns, session.state.by
-    used = [name for name in ("role", by) if name in columns.names]
-    return [
+def _of_tokens(
+    session: Session,
+    tokens: pd.DataFrame,
+    start: int,
+    *,
+    has_scores: bool = False,
+    **said: Any,  # noqa: ANN401 of `_payload`
+) -> dict[str, Any]:
+    rows, state = tokens.iloc[start : start + PAGE], session.state
+    columns = session.own_columns
+    used = [name for name in ("role", state.by) if name in columns.names]
+    scores: list[tuple[str, str, Any]] = []
+    if has_scores:
+        engines = {"old_log_prob": state.a, "rollout_log_prob": state.b}
+        both = token_frame(session.batch, [*engines]).iloc[columns.flat_index(rows)]
+        scores = [(name, "number", both[k].to_numpy()) for k, name in engines.items()]
+    shown = [
         ("text", "piece", token_context(columns, rows)),
         *(
             (name, "text", [str(value) for value in columns.values_at(name, rows)])
             for name in dict.fromkeys(used)
         ),
         *((name, "count", rows[name].to_numpy()) for name in _KEYS),
-        *more,
+        *scores,
         ("diff [nat]", "signed", rows["diff"].to_numpy()),
     ]
+    places = rows[[*_KEYS]].to_dict("records")
+    return _payload(len(tokens), shown, **said, places=places)
 
 
 def _means(
@@ -306,7 +310,6 @@ def _of_rows(
 
 
 def _own_column(name: str, values: Sequence[object]) -> tuple[str, str, list[str]]:
-    """Return the head, the kind and the texts of a column of the file."""
     are_numbers = all(isinstance(value, int | float) for value in values)
     kind = "part" if are_numbers else "text"
     return HEADS.get(name, name), kind, [*map(_text, values)]
@@ -317,34 +320,23 @@ def _text(value: object) -> str:
 
 
 def _common(session: Session, start: int) -> dict[str, Any]:
-    """List the places of the batch: what tokens that differ have in common."""
     view = session.view
     places = find_places(view)
     rows = places[start:]
-    num_large, num_samples = (
-        int((view.abs_diff > FACTOR_2).sum()),
-        len(view.num_per_sample),
-    )
-    columns: list[tuple[str, str, Any]] = [
-        ("where", "wide", [place.text for place in rows]),
-        ("tokens", "count", [place.num_tokens for place in rows]),
-        (
-            "> factor 2",
-            "part",
-            [f"{place.num_large:,} of {num_large:,}" for place in rows],
-        ),
-        (
-            "samples",
-            "part",
-            [f"{place.num_samples:,} of {num_samples:,}" for place in rows],
-        ),
-        ("times the usual", "number", [place.ratio for place in rows]),
-        (
-            "of sum |diff|",
-            "share",
-            [view.abs_diff[place.tokens].sum() / view.abs_diff.sum() for place in rows],
-        ),
+    num_large = int((view.abs_diff > FACTOR_2).sum())
+    num_samples, total = len(view.num_per_sample), view.abs_diff.sum()
+    table = [
+        {
+            ("where", "wide"): place.text,
+            ("tokens", "count"): place.num_tokens,
+            ("> factor 2", "part"): f"{place.num_large:,} of {num_large:,}",
+            ("samples", "part"): f"{place.num_samples:,} of {num_samples:,}",
+            ("times the usual", "number"): place.ratio,
+            ("of sum |diff|", "share"): view.abs_diff[place.tokens].sum() / total,
+        }
+        for place in rows
     ]
+    columns = [(*key, [row[key] for row in table]) for key in (table or [{}])[0]]
     filters = [filter_of_place(session.own_columns, place, view) for place in rows]
     part = "; counts are of the tokens that were judged" if view.is_thinned else ""
     return _payload(
@@ -354,14 +346,10 @@ def _common(session: Session, start: int) -> dict[str, Any]:
         f" first{part}; a row goes to its evidence, and filters by its conditions",
         empty=_no_place(view),
         places=[vars(worst_of(view, np.flatnonzero(place.over))) for place in rows],
-        conditions=[
-            None if isinstance(condition, str) else condition for condition in filters
-        ],
+        conditions=[None if isinstance(keep, str) else keep for keep in filters],
         notes=[
-            f"Not a filter: no column says “{condition}”."
-            if isinstance(condition, str)
-            else ""
-            for condition in filters
+            f"Not a filter: no column says “{keep}”." if isinstance(keep, str) else ""
+            for keep in filters
         ],
     )
 
@@ -384,14 +372,13 @@ def _hits(
     # A match of several tokens is one row, as is one that begins where another ends.
     is_new = is_hit & ~np.r_[False, is_hit[:-1] & (tokens["token"].to_numpy()[1:] > 0)]
     matches = tokens[is_new]
-    rows = matches.iloc[start : start + PAGE]
     samples = pluralize(matches["sample"].nunique(), "sample")
-    return _payload(
-        len(matches),
-        _token_columns(session, rows),
+    return _of_tokens(
+        session,
+        matches,
+        start,
         caption=f"{text!r:.60} in {samples}, whatever the filter keeps",
         empty=f"No sample has {text!r:.60}.",
-        places=rows[[*_KEYS]].to_dict("records"),
     )
 
 

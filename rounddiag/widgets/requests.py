@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -64,36 +64,6 @@ class RequestHandler:
             return overview_figures(session, theme)
 
         self._draw = draw
-        self._handlers: dict[str, Callable[..., object]] = {
-            "plotly": lambda: {"code": get_plotlyjs().encode()},
-            "overview": self._overview,
-            "set": self._set,
-            "select": self._select,
-            "trajectory": self._trajectory,
-            # The token that selecting these cells goes to.
-            "worst": lambda cells: asdict(session.worst_token(parse_cells(cells))),
-            "token_axes": lambda log_probs, theme: token_axes(
-                session, theme, log_probs=log_probs
-            ),
-            "observation": partial(
-                observed_tokens, session.full_batch, cache=self._cache
-            ),
-            "context": lambda sample, round: context_payload(  # noqa: A006 as the page says
-                session.full_batch, sample, round
-            ),
-            "thumbnails": lambda sample, indices: {
-                "shots": thumbnails(session.full_batch, sample, indices)
-            },
-            "image": partial(full_screenshot, session.full_batch),
-            "diagnosis": lambda: self._diagnosis,
-            "rounds": lambda theme: {"figure": rounds_pane(session, theme)},
-            "list": self._list,
-            "marks": self._marks,
-            "kept": self._kept,
-            "fates": self._fates,
-            "beyond": self._beyond,
-            "values": lambda name: value_means(session, name),
-        }
 
     def __call__(self, name: str, args: Mapping[str, Any]) -> object:
         """Return the payload of one reply, or a function that takes long to return it.
@@ -102,7 +72,7 @@ class RequestHandler:
         """
         # Before 0.3.0 a request had the number of its batch.
         own = {key: value for key, value in args.items() if key != "batch"}
-        return self._handlers[name](**own)
+        return REQUESTS[name][0](self, **own)
 
     def clear_cache(self) -> None:
         """Free all frames and figures; they are made again when they are needed."""
@@ -143,7 +113,6 @@ class RequestHandler:
             raise
 
     def _select(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change the current token, or select cells and go to their worst token."""
         self._session.change(changes)
         if changes.get("cells"):
             place = self._session.worst_token(self._session.selected_cells)
@@ -211,7 +180,6 @@ class RequestHandler:
         return {"is_kept": is_kept}
 
     def _fates(self, sample: int) -> dict[str, Any]:
-        """Return what the chosen correction does to the tokens of a sample."""
         fates = self._session.fates
         own = self._session.own_columns.tokens_of(sample)
         return {"fate": None if fates is None else fates[own]}
@@ -229,6 +197,58 @@ class RequestHandler:
         tokens = self._session.filtered_batch.tokens
         is_beyond = tokens["diff"].abs() > self._session.state.threshold
         return {"samples": tokens["sample"][is_beyond].unique()}
+
+
+# What replies to a request, called with a handler and the arguments; and on what the
+# replies in a report depend: arguments, and entries of the state. None if its page has
+# no such reply, or makes it of others.
+_Request: TypeAlias = tuple[Callable[..., object], tuple[str, ...] | None]
+# ruff: noqa: SLF001 the methods of the handler above
+REQUESTS: dict[str, _Request] = {
+    "plotly": (lambda _: {"code": get_plotlyjs().encode()}, None),
+    "overview": (RequestHandler._overview, ("metric", "theme")),
+    "set": (RequestHandler._set, None),
+    "select": (RequestHandler._select, None),
+    # The token that selecting these cells goes to.
+    "worst": (
+        lambda self, cells: asdict(self._session.worst_token(parse_cells(cells))),
+        None,
+    ),
+    "rounds": (
+        lambda self, theme: {"figure": rounds_pane(self._session, theme)},
+        ("by", "theme"),
+    ),
+    "values": (lambda self, name: value_means(self._session, name), None),
+    "diagnosis": (lambda self: self._diagnosis, ()),
+    "list": (RequestHandler._list, ("list", "start")),
+    "token_axes": (
+        lambda self, **args: token_axes(self._session, **args),
+        ("log_probs", "theme"),
+    ),
+    "marks": (RequestHandler._marks, ("finding", "sample")),
+    "trajectory": (RequestHandler._trajectory, ("sample",)),
+    "observation": (
+        lambda self, **args: observed_tokens(
+            self._session.full_batch, cache=self._cache, **args
+        ),
+        ("sample", "start", "stop"),
+    ),
+    "context": (
+        lambda self, **args: context_payload(self._session.full_batch, **args),
+        ("sample", "round"),
+    ),
+    "thumbnails": (
+        lambda self, **args: {"shots": thumbnails(self._session.full_batch, **args)},
+        ("sample",),
+    ),
+    "image": (
+        lambda self, **args: full_screenshot(self._session.full_batch, **args),
+        None,
+    ),
+    "kept": (RequestHandler._kept, None),
+    "fates": (RequestHandler._fates, None),
+    "beyond": (RequestHandler._beyond, None),
+}
 
 
 def describe_batch(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:
@@ -296,7 +316,6 @@ def _facts(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]
 
 
 def _what_tests(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return the words of the possible families, and what tests the first finding."""
     first = next((finding for finding in diagnosis if finding.prove_call), None)
     if first is None:
         return {"families": [], "prove": ""}

@@ -80,6 +80,11 @@ class BatchCache:
         shots = self._batch.images or ()
         return [sample for sample, own in enumerate(shots) if own]
 
+    @cached_property
+    def successes(self) -> list[bool | None]:
+        """Whether each sample's reward says that it succeeded."""
+        return successes(self._batch)
+
     def ranks(self, diff: Array, a: str, b: str) -> Array:
         """Rank tokens by |diff| among all tokens of the batch."""
         sizes = self._sorted_sizes(a, b)
@@ -87,7 +92,6 @@ class BatchCache:
         return np.where(np.isfinite(diff), ranks, 0).astype(np.int32)
 
     def _sorted_sizes(self, a: str, b: str) -> Array:
-        """Return the finite |diff| of the batch, smallest first."""
         if (a, b) not in self._sorted:
             diff = Measured.of(self._batch, a, b).diff
             self._sorted[a, b] = np.sort(np.abs(diff[np.isfinite(diff)]))
@@ -329,7 +333,7 @@ def sample_payload(
         "end": describe_episode(
             own,
             records[-1]["action"] if records else None,
-            success=successes(batch)[sample],
+            success=cache.successes[sample],
         ),
         "rounds": records,
         "gaps": gaps,
@@ -351,7 +355,6 @@ def _ranks(
 def _gaps(
     batch: Batch, sample: int, rounds: pd.DataFrame, cache: BatchCache
 ) -> list[dict[str, Any]]:
-    """Return the turns before each round and after the last; as recorded, if so."""
     sequence, special = TokenSequence.of(batch, sample, cache), cache.special
     starts, counts = (rounds[name].to_numpy() for name in ("start", "num_tokens"))
     gaps = sequence.gaps(starts, counts, {*special.values()})
@@ -389,14 +392,12 @@ def prompt_turns(batch: Batch, sample: int, cache: BatchCache) -> list[dict[str,
 
 
 def _only_engine(batch: Batch) -> str | None:
-    """Return which log-probs a batch without a pair of them has."""
     return next(
         (engine for engine in ("rollout", "old") if not batch.lacks(engine)), None
     )
 
 
 def _value_of(sample: Batch, record: Mapping[Any, Any], surprise: Array | None) -> str:
-    """Say of a round, without a difference, what one engine found, or its length."""
     if surprise is None:
         return pluralize(record["num_tokens"], sample.token_noun)
     own = surprise[record["first"] : record["first"] + record["num_tokens"]]
@@ -425,7 +426,6 @@ def _available_columns(batch: Batch) -> list[str]:
 
 
 def _names_of_file(batch: Batch) -> list[str]:
-    """Return the columns of tokens that the file has, besides those of a Batch."""
     return [name for name in batch.columns.extra_names if name in batch.token_columns]
 
 

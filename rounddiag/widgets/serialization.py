@@ -40,7 +40,7 @@ def _plain(value: object, buffers: list[bytes]) -> object:
 
 
 def _are_texts(values: list[object]) -> TypeGuard[list[str]]:
-    return all(isinstance(value, str) for value in values)
+    return {*map(type, values)} == {str}
 
 
 def _as_json(texts: list[str]) -> bytes:

@@ -113,7 +113,6 @@ class Session:
         self.state = state
 
     def _number_sample(self, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Replace the id of the current sample by its number."""
         match changes:
             case {"current": {"sample": str(name), **others}}:
                 number = self.full_batch.sample_number(name)
@@ -265,7 +264,6 @@ class Session:
         return self._filter_batch(keep, state.a, state.b, state.by)
 
     def _worst_place(self) -> Cursor:
-        """Return the worst token of the worst round that is kept, or else of all."""
         for state in (self.state, _without_filter(self.state)):
             filtered = self.filter_for(state)
             if not has_pair(filtered.batch) and len(filtered.tokens):
@@ -277,7 +275,6 @@ class Session:
         return Cursor()
 
     def _require_valid(self, state: State) -> State:
-        """Raise if the batch lacks what the state refers to."""
         batch = self.full_batch
         for score in (state.a, state.b):
             if score not in ("old", "rollout"):
@@ -339,7 +336,6 @@ def worst_of(view: View, index: Array) -> Cursor:
 
 
 def _first_picture(filtered: FilteredBatch) -> Cursor:
-    """Return the first round that is kept and has a screenshot, else the first one."""
     rounds = filtered.tokens.drop_duplicates(["sample", "round"])
     images = filtered.batch.images or ()
     seen = {
@@ -352,7 +348,6 @@ def _first_picture(filtered: FilteredBatch) -> Cursor:
 
 
 def _best_to_see(rounds: pd.DataFrame, batch: Batch) -> pd.DataFrame:
-    """Return the worst of some rounds; of tied ones, one with screenshots."""
     if rounds.empty:
         return rounds
     at = most_to_see(rounds["low"].to_numpy(), rounds["sample"].to_numpy(), batch)
@@ -370,7 +365,6 @@ def _rows_within(frame: pd.DataFrame, cells: CellBox) -> pd.DataFrame:
 
 
 def _worst_token(tokens: pd.DataFrame, cells: CellBox) -> Cursor | None:
-    """Return the token with the largest |diff| in some cells; None without tokens."""
     inside = _rows_within(tokens, cells)
     if inside.empty:
         return None

@@ -274,7 +274,6 @@ def _whole(value: object) -> int:
 
 
 def _unknown_entry(key: str, value: object, known: list[str]) -> FrameError:
-    """List the known entries, and name the entry that this one belongs into."""
     inner = {field.name: "current" for field in fields(Cursor)}
     whole = f"{inner[key]}={{{key!r}: {value!r:.80}}}" if key in inner else ""
     return FrameError.build(
@@ -288,7 +287,6 @@ def _unknown_entry(key: str, value: object, known: list[str]) -> FrameError:
 
 
 def _removed_entry(key: str, value: object, instead: str) -> FrameError:
-    """Name what shows what an explorer showed before."""
     return FrameError.build(
         key=key,
         expected="an entry that explorers still have",
@@ -309,14 +307,17 @@ def _check_entry(key: str, value: object, expected: str, *, is_valid: bool) -> N
         raise _invalid_entry(key, value, expected)
 
 
-def _invalid_entry(key: str, value: object, expected: str) -> FrameError:
+def _invalid_entry(
+    key: str,
+    value: object,
+    expected: str,
+    advice: str = "Leave it out for the default.",
+) -> FrameError:
     try:
         shown = f"{value!r:.80}"
     except Exception:  # noqa: BLE001 of any type; also a number of over 4,300 digits
         shown = f"a {type(value).__name__} that cannot be shown"
-    return FrameError.build(
-        key=key, expected=expected, found=shown, advice="Leave it out for the default."
-    )
+    return FrameError.build(key=key, expected=expected, found=shown, advice=advice)
 
 
 def available_options(columns: BatchColumns) -> dict[str, Any]:
@@ -374,9 +375,5 @@ def check_options(state: State, options: Mapping[str, Any], num_samples: int) ->
 
 def _check_option(key: str, value: object, expected: str, *, is_valid: bool) -> None:
     if not is_valid:
-        raise FrameError.build(
-            key=key,
-            expected=expected,
-            found=f"{value!r:.80}",
-            advice="Leave it out, or choose a value that the batch has.",
-        )
+        advice = "Leave it out, or choose a value that the batch has."
+        raise _invalid_entry(key, value, expected, advice)

@@ -156,7 +156,6 @@ def _same_place(before: Batch, place: Cursor, session: Session) -> Cursor | None
 
 
 def _same_samples(before: Batch, sample: int, batch: Batch) -> Iterator[int]:
-    """Yield the sample with the same id, then those of the same group."""
     if before.sample_ids and batch.sample_ids:
         places = index_by_id(batch.sample_ids)
         name = before.sample_ids[sample]

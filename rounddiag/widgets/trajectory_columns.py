@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
+import pandas as pd
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.widgets.episode import task_of, texts_of_end
-from rounddiag.widgets.outcomes import outcome_of, successes
+from rounddiag.widgets.outcomes import outcome_of
 from rounddiag.widgets.sample_view import BatchCache, last_action, prompt_turns
 
 _BLOCKS = "▁▂▃▄▅▆▇█"  # of rising height
@@ -26,13 +27,9 @@ class TrajectoryTexts:
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        self._cache = BatchCache(batch)
-        self._outcomes: dict[int, str] = {}
-        self._tasks: dict[object, str] = {}
-
-    @cached_property
-    def _success(self) -> list[bool | None]:
-        return successes(self._batch)
+        read = BatchCache(batch)
+        self._outcome = cache(partial(_outcome, batch, read))
+        self._task = cache(partial(_task, batch, read))
 
     def columns(
         self, samples: Sequence[int], first: Sequence[int], *, has_status: bool
@@ -43,11 +40,10 @@ class TrajectoryTexts:
         outcome stands where no column says the status.
         """
         columns = [
+            *([] if has_status else [("outcome", "text", self.outcomes)]),
             ("of group", "text", self.group_rewards),
             ("task", "wide", self.tasks),
         ]
-        if not has_status:
-            columns.insert(0, ("outcome", "text", self.outcomes))
         return [
             (head, kind, read(samples))
             for head, kind, read in columns
@@ -56,35 +52,36 @@ class TrajectoryTexts:
 
     def outcomes(self, samples: Sequence[int]) -> list[str]:
         """Return how each sample ended; "" where nothing says so."""
-        batch, known = self._batch, self._outcomes
-        for sample in {*samples} - known.keys():
-            said = texts_of_end(batch, sample)
-            last = last_action(batch, sample, self._cache)
-            success = self._success[sample]
-            known[sample] = outcome_of(said.items(), last, success=success)
-        return [known[sample] for sample in samples]
+        return [*map(self._outcome, samples)]
 
     def tasks(self, samples: Sequence[int]) -> list[str]:
         """Return the task of each sample; samples of one group have one."""
-        batch, known = self._batch, self._tasks
-        groups = batch.group_ids
-        keys = [sample if groups is None else groups[sample] for sample in samples]
-        for key, sample in zip(keys, samples, strict=True):
-            if key not in known:
-                turns = prompt_turns(batch, sample, self._cache)
-                known[key] = task_of(batch[sample], turns)
-        return [known[key] for key in keys]
+        groups = self._batch.group_ids
+        if groups is not None:
+            samples = [groups.index(groups[sample]) for sample in samples]
+        return [*map(self._task, samples)]
 
     def group_rewards(self, samples: Sequence[int]) -> list[str]:
         """Draw the rewards of each sample's group, in the order of its samples."""
+        return self._group_rewards[[*samples]].tolist()
+
+    @cached_property
+    def _group_rewards(self) -> Array:
         batch = self._batch
         if batch.rewards is None or batch.group_ids is None:
-            return [""] * len(samples)
-        groups = np.array([str(group) for group in batch.group_ids])
-        bars = reward_bars(batch.rewards.double().cpu().numpy())
-        shown = groups[[*samples]].tolist()
-        drawn = {group: "".join(bars[groups == group]) for group in {*shown}}
-        return [drawn[group] if len(drawn[group]) > 1 else "" for group in shown]
+            return np.full(len(batch), "")
+        bars = pd.Series(reward_bars(batch.rewards.double().cpu().numpy()))
+        drawn = bars.groupby([*map(str, batch.group_ids)]).transform("".join)
+        return drawn.where(drawn.str.len() > 1, "").to_numpy()
+
+
+def _outcome(batch: Batch, read: BatchCache, sample: int) -> str:
+    said, last = texts_of_end(batch, sample), last_action(batch, sample, read)
+    return outcome_of(said.items(), last, success=read.successes[sample])
+
+
+def _task(batch: Batch, read: BatchCache, sample: int) -> str:
+    return task_of(batch[sample], prompt_turns(batch, sample, read))
 
 
 def reward_bars(rewards: Array) -> Array:

@@ -64,7 +64,6 @@ def value_means(session: Session, name: str) -> dict[str, Any]:
 def _values_of(
     name: str, codes: Array, values: Array
 ) -> tuple[Array, list[str], list[Any]]:
-    """Return the code of each token, and the text and condition of each code."""
     if not is_ranged(name, values):
         texts = [value_text(value) or "none" for value in values.tolist()]
         return codes, texts, [[value] for value in in_json(values)]
@@ -79,7 +78,6 @@ def _values_of(
 def _means(
     codes: Array, size: Array, cluster: Array, num: int, *, is_signed: bool
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield code, mean, interval and counts of each value that some token has."""
     num_clusters = int(cluster.max(initial=-1)) + 1
     known = np.isfinite(size)
     key = codes[known] * num_clusters + cluster[known]

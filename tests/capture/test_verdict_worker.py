@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ import rounddiag as rd
 from rounddiag.capture import Recorder, verdict_worker
 from rounddiag.capture import recorder as recorder_module
 from rounddiag.capture.verdict_child import judge_file
-from rounddiag.columns.phrases import Named
 from rounddiag.errors import BatchError
 from tests.batches import padded
 from tests.capture.conftest import SUPPRESSED, DataProto
@@ -410,9 +408,3 @@ def test_a_callback_that_cannot_be_called(
 ) -> None:
     assert Recorder(tmp_path, on_verdict=value).errors == 1
     assert "`on_verdict`: expected a function" in caplog.messages[0]
-
-
-def test_a_diagnosis_whose_place_has_a_name_comes_from_a_child() -> None:
-    """Such as of whole groups: a number that prints as a text."""
-    named = pickle.loads(pickle.dumps(Named(3, "2 whole groups")))  # noqa: S301 ours
-    assert (int(named), named.text) == (3, "2 whole groups")

@@ -59,8 +59,8 @@ class Page(HTMLParser):
             level, text = self.headings[-1]
             self.headings[-1] = (level, text + data)
 
-    def figure(self, key: str) -> Any:
-        return json.loads(self.replies[key]["figure"])
+    def figure(self, name: str, metric: str = "abs_diff") -> Any:
+        return json.loads(self.replies[f"overview {metric} light"][name])
 
 
 def unpack(text: str) -> Any:

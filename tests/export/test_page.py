@@ -110,7 +110,7 @@ def test_dates_of_a_file_are_text(page: Page) -> None:
 def test_it_shows_the_pair_that_was_asked_for(page: Page) -> None:
     state = page.replies["overview"]["state"]
     assert (state["a"], state["b"]) == ("current", "rollout")
-    title = page.figure("rounds abs_diff all")["layout"]["meta"]["notes"][0]
+    title = page.figure("rounds")["layout"]["meta"]["notes"][0]
     assert "current − rollout" in title
 
 
@@ -130,7 +130,7 @@ def test_a_batch_without_numbers_makes_a_page(
     page = page_of(batch, tmp_path)
     assert "not_measurable" in page.text
     assert page.replies["overview"]["samples"] == chosen
-    assert len(page.figure("heatmap abs_diff")["data"]) == num_traces
+    assert len(page.figure("heatmap")["data"]) == num_traces
 
 
 def test_an_existing_file_is_replaced_atomically(

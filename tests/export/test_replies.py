@@ -15,7 +15,11 @@ from tqdm.auto import tqdm
 
 import rounddiag as rd
 from rounddiag.export import replies
-from rounddiag.export.replies import collect_replies, samples_of_page
+from rounddiag.export.replies import (
+    StoredReplies,
+    collect_replies,
+    samples_of_page,
+)
 from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_changes
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.requests import RequestHandler
@@ -102,10 +106,11 @@ def test_a_sample_is_as_the_explorer_has_it(batch: rd.Batch, page: Page) -> None
     np.testing.assert_array_equal(old, tokens["old_log_prob"])
     np.testing.assert_array_equal(old - rollout, tokens["diff"])
     assert stored["piece"] == tokens["text"].tolist()
-    seen = page.replies[f"seen {sample}"]
-    trajectory = page.replies[f"trajectory {sample}"]
-    gap = trajectory["gaps"][1]
-    pieces = seen["pieces"][gap["start"] - seen["low"] : gap["stop"] - seen["low"]]
+    gaps = page.replies[f"trajectory {sample}"]["gaps"]
+    low, high = gaps[0]["start"], gaps[-1]["stop"]
+    seen = page.replies[f"observation {sample} {low} {high}"]
+    gap = gaps[1]
+    pieces = seen["pieces"][gap["start"] - low : gap["stop"] - low]
     assert len(pieces) == gap["num_tokens"]
     assert pieces[0] + pieces[1] == "\n<|im_start|>"
     assert gap["turns"] == [{"role": "user", "text": "", "num_images": 1}]
@@ -115,15 +120,15 @@ def test_every_metric_and_every_column_is_drawn(batch: rd.Batch, page: Page) -> 
     metrics = [name for name, *_ in page.replies["overview"]["options"]["metric"]]
     assert metrics == ["abs_diff", "diff"]
     for metric in metrics:
-        assert page.figure(f"rounds {metric} all")["data"]
-        assert page.figure(f"heatmap {metric}")["data"]
+        assert page.figure("rounds", metric)["data"]
+        assert page.figure("heatmap", metric)["data"]
     options = page.replies["overview"]["options"]["by"]
     numbers = {"sample", "sample_id", "round", "token", "num_rounds", "num_tokens"}
     groups = [index for index, name in enumerate(options) if name not in numbers]
-    assert {f"rounds abs_diff {group}" for group in ("all", *groups)} == {
-        key for key in page.replies if key.startswith("rounds abs_diff ")
+    assert {f"rounds {group} light" for group in groups} == {
+        key for key in page.replies if key.startswith("rounds ")
     }
-    by_reward = page.replies[f"rounds abs_diff {options.index('reward')}"]["groups"]
+    by_reward = page.replies[f"rounds {options.index('reward')} light"]["groups"]
     tokens = rd.token_frame(batch)
     rewards = np.asarray(batch.rewards)[tokens["sample"]]
     means = tokens["diff"].abs().astype(float).groupby(rewards).mean()
@@ -171,8 +176,8 @@ def test_marks_are_those_of_the_samples_in_the_file(
     finding = rd.diagnose(batch)[0]
     chosen = page.replies["overview"]["samples"]
     own = np.isin(finding.view.sample[finding.indices], chosen)
-    marks = page.replies["marks 0"]
-    assert 0 < len(marks["sample"]) == own.sum() < len(own)
+    marks = [page.replies[f"marks 0 {sample}"]["token"] for sample in chosen]
+    assert 0 < sum(map(len, marks)) == own.sum() < len(own)
 
 
 def shot(color: str = "red", *, round_: int = 0) -> EncodedScreenshot:
@@ -182,20 +187,14 @@ def shot(color: str = "red", *, round_: int = 0) -> EncodedScreenshot:
 
 
 def pictures_of(*images: tuple[EncodedScreenshot, ...]) -> dict[str, Any]:
-    batch = hand_batch(images=images)
-    session = Session(batch, {})
-    requests = RequestHandler(session, lambda: None)
-
-    def ask(name: str, /, **args: Any) -> Any:
-        return requests(name, args)
-
-    return dict(replies._pictures(batch, range(len(images)), ask))
+    session = Session(hand_batch(images=images), {})
+    return dict(StoredReplies(session, [*range(len(images))]))
 
 
 def test_a_screenshot_is_stored_once() -> None:
     stored = pictures_of((shot(), shot(round_=1)), (shot("blue"),), ())
     assert len([key for key in stored if key.startswith("image ")]) == 2
-    first, second = stored["shots 0"]["shots"]
+    first, second = stored["thumbnails 0"]["shots"]
     assert (first["round"], second["round"]) == (0, 1)
     assert first["full"] == second["full"]
     image = stored[f"image {first['full']}"]
@@ -209,14 +208,15 @@ def test_beyond_a_size_screenshots_are_thumbnails(
 ) -> None:
     monkeypatch.setattr(replies, "_PICTURES", 1)
     stored = pictures_of((shot(), shot("green", round_=1)), (shot("blue"),), ())
-    shots = [shot for sample in range(3) for shot in stored[f"shots {sample}"]["shots"]]
+    samples = [stored[f"thumbnails {sample}"] for sample in range(3)]
+    shots = [shot for sample in samples for shot in sample["shots"]]
     assert [shot["full"] for shot in shots] == [0, None, None]
     assert all(shot["jpeg"] for shot in shots)
 
 
 def test_a_damaged_screenshot_says_why() -> None:
     broken = EncodedScreenshot(data=b"<script>", round=1)
-    (shot,) = pictures_of((broken,), (), ())["shots 0"]["shots"]
+    (shot,) = pictures_of((broken,), (), ())["thumbnails 0"]["shots"]
     assert shot["full"] is None
     assert "expected a picture" in shot["error"]
     assert "b'<script>'" in shot["error"]
@@ -226,9 +226,8 @@ def test_what_takes_long_of_many_tokens_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session = Session(hand_batch(group_ids=("a", "b", "b")), {})
-    names = [name for _, name in replies._groups(session)]
-    assert "group_id" in names
-    assert "sample" not in names
+    assert "group_id" in replies._groups(session)
+    assert "sample" not in replies._groups(session)
     monkeypatch.setattr(replies, "_FEW_TOKENS", 1)
     assert replies._groups(session) == []
 

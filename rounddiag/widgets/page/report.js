@@ -31,22 +31,22 @@ function connectPage() {
   const first = () => (opened ??= storedReply("overview"));
 
   // Figures are stored in light colours.
-  async function drawn(key, theme) {
-    const { figure } = await storedReply(key);
+  async function inTheme(figure, theme) {
     if (theme !== "dark") return figure;
     const dark = new Map((await first()).colors);
     const pattern = new RegExp([...dark.keys()].join("|"), "g");
     return new TextEncoder().encode(TEXT.decode(figure).replace(pattern, (color) => dark.get(color)));
   }
 
-  const roundsKey = (metric, by, options) => `rounds ${metric} ${by === null ? "all" : options.by.indexOf(by)}`;
+  const groupsKey = (by, options) => `rounds ${options.by.indexOf(by)} light`;
 
   async function overview({ theme }) {
     const { stops, beyond, colors, ...answer } = await first();
     state ??= answer.state;
     const { metric, by, threshold } = state;
-    const key = roundsKey(metric, by, answer.options);
-    const [rounds, heatmap, { groups = null }] = await Promise.all([drawn(key, theme), drawn(`heatmap ${metric}`, theme), storedReply(key)]);
+    const all = await storedReply(`overview ${metric} light`);
+    const { figure, groups } = by === null ? { figure: all.rounds, groups: null } : await storedReply(groupsKey(by, answer.options));
+    const [rounds, heatmap] = await Promise.all([inTheme(figure, theme), inTheme(all.heatmap, theme)]);
     const [num_tokens_beyond, num_samples_beyond] = beyond[stops.indexOf(threshold)];
     const counts = { ...answer.counts, num_tokens_beyond, num_samples_beyond };
     const { samples, head } = answer;
@@ -54,7 +54,7 @@ function connectPage() {
       samples.length < head.num_samples
         ? `${samples.length} of ${pluralize(head.num_samples, "sample")} are in this file token by token: those marked at the left edge. j and k step through them.`
         : "";
-    const canShow = (name, column) => has(roundsKey(name, column, answer.options));
+    const canShow = (name, column) => column === null || (name === answer.state.metric && has(groupsKey(column, answer.options)));
     return { ...answer, groups, note, state, counts, figures: { rounds, heatmap }, limits: { why: WHY_FIXED, canShow, samples } };
   }
 
@@ -96,19 +96,15 @@ function connectPage() {
     };
   }
 
-  async function marks({ sample }) {
-    const marked = await storedReply(`marks ${state.finding}`);
-    const keeps = (_, at) => marked.sample[at] === sample;
-    return { round: marked.round.filter(keeps), token: marked.token.filter(keeps) };
-  }
-
   async function image({ sample, index }) {
-    const { shots } = await storedReply(`shots ${sample}`);
+    const { shots } = await storedReply(`thumbnails ${sample}`);
     return storedReply(`image ${shots[index].full}`);
   }
 
   async function observation({ sample, start, stop }) {
-    const { low, pieces, is_image: isImage } = await storedReply(`seen ${sample}`);
+    const { gaps } = await storedReply(`trajectory ${sample}`);
+    const low = gaps[0].start;
+    const { pieces, is_image: isImage } = await storedReply(`observation ${sample} ${low} ${gaps.at(-1).stop}`);
     return { pieces: pieces.slice(start - low, stop - low), is_image: isImage.slice(start - low, stop - low) };
   }
 
@@ -140,16 +136,19 @@ function connectPage() {
     set,
     select,
     trajectory,
-    marks,
+    marks: ({ sample }) => storedReply(`marks ${state.finding} ${sample}`),
     image,
     observation,
     context,
     beyond,
     plotly: () => storedReply("plotly"),
     diagnosis: () => storedReply("diagnosis"),
-    token_axes: async ({ log_probs: hasLogProbs, theme }) => ({ figure: await drawn(`axes ${hasLogProbs}`, theme) }),
+    token_axes: async ({ log_probs: hasLogProbs, theme }) => {
+      const { figure } = await storedReply(`token_axes ${hasLogProbs} light`);
+      return { figure: await inTheme(figure, theme) };
+    },
     thumbnails: async ({ sample, indices }) => {
-      const { shots } = await storedReply(`shots ${sample}`);
+      const { shots } = await storedReply(`thumbnails ${sample}`);
       return { shots: indices.filter((at) => at in shots).map((at) => shots[at]) };
     },
     list: ({ list, start, sort }) => (sort ? sorted(list, start, sort) : storedReply(`list ${list} ${start}`)),
