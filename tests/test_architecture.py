@@ -101,7 +101,7 @@ LINES = {
     "figures": 7_473,
     "findings": 9_295,
     "loaders": 15_139,
-    "proof": 11_762,
+    "proof": 11_584,
     "runs": 2_652,
     "schema": 1_285,
     "stats": 3_122,
@@ -109,7 +109,7 @@ LINES = {
     "vision": 1_416,
     "widgets": 5_415,
     "modules": 937,
-    "tests": 83_893,
+    "tests": 83_904,
     "JavaScript": 5_440,
 }
 
