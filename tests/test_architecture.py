@@ -101,7 +101,7 @@ LINES = {
     "figures": 7_308,
     "findings": 9_298,
     "loaders": 15_139,
-    "proof": 11_762,
+    "proof": 11_584,
     "runs": 2_642,
     "schema": 1_268,
     "stats": 2_945,
@@ -109,7 +109,7 @@ LINES = {
     "vision": 1_416,
     "widgets": 5_372,
     "modules": 937,
-    "tests": 83_803,
+    "tests": 83_814,
     "JavaScript": 5_439,
 }
 

@@ -15,11 +15,11 @@ back to the noise, better than every other one.
 `chat`          the tokenizer of a model, and its chat template
 `template`      a chat template, rendered in a child process with limits
 `samples`       those with the largest mismatch, and controls
-`scorer`        the scores of samples under hypotheses, computed once each
+`scorer`        passes of samples under hypotheses, run once each
 `weights`       older checkpoints, of all samples or of each; adapters
 `columns`       log-probs that were moved, exchanged, rounded or filled
 `fitting`       the number of a family, such as a temperature
-`scores`        the scores of the same tokens, and the scale of their noise
+`scores`        the table of scores of the same tokens, and the scale of their noise
 `gate`          whether the scorer is a sound engine of this batch
 `base`          the weights that are: those given, or a checkpoint
 `judge`         which hypothesis reproduces which engine

@@ -123,12 +123,10 @@ def _places_of_one(pair: Batch, samples: Sequence[int]) -> Reference | None:
 def _try(scorer: Scorer, order: Sequence[int], chain: tuple[Hypothesis, ...]) -> Gate:
     outside = _with_tokens_outside(scorer, order) or order
     for size in _SIZES:
-        samples = outside[:size]
+        samples = dict.fromkeys(outside[:size])
         table = scorer.table(samples)
         if chain:
-            base = scorer.column(chain, samples)
-            rounding = table.rounding
-            table = replace(table, base=base, low_precision=base + rounding)
+            table = table.rebase(scorer.column(chain, samples))
         gate = Gate.of_table(table)
         if gate.is_decided or size >= len(outside):
             break
@@ -150,8 +148,12 @@ def _exchange(scorer: Scorer, name: str, given: str) -> Scorer:
     engine, low = scorer.weights[name], scorer.low_precision
     if isinstance(engine, LocalEngine) and isinstance(low, LocalEngine):
         low = low.beside(engine.name, dtype=low.dtype)
-    exchanged = Scorer(
-        scorer.chains.joined, engine, low, weights=weights, families=scorer.families
+    return Scorer(
+        scorer.samples.chains.joined,
+        engine,
+        low,
+        weights=weights,
+        families=scorer.families,
+        clock=scorer.clock,
+        unscored=scorer.unscored,
     )
-    exchanged.unscored.update(scorer.unscored)
-    return exchanged

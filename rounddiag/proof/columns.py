@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 
@@ -30,7 +30,7 @@ _LOG_SOFTMAX = Hypothesis(
 
 
 def column_scores(
-    scorer: Scorer, table: ScoreTable, engine: str, samples: Sequence[int]
+    scorer: Scorer, table: ScoreTable, engine: str
 ) -> Iterator[tuple[Hypothesis, Array, Array | None]]:
     """Yield hypotheses about a column, with the log-probs that follow from the base.
 
@@ -53,7 +53,7 @@ def column_scores(
         yield hypothesis, torch.from_numpy(table.base).to(dtype).double().numpy(), None
     if "logits" in scorer.engine.abilities and _is_bfloat16(table.engines[engine]):
         with suppress(StoppedError):
-            yield _LOG_SOFTMAX, scorer.column((_LOG_SOFTMAX,), samples), None
+            yield _LOG_SOFTMAX, scorer.column((_LOG_SOFTMAX,), table.stops), None
     filled = _fill(table, engine)
     if filled is not None:
         value, scores = filled
@@ -63,7 +63,7 @@ def column_scores(
             says=f"the value {value:.6g} in place of log-probs",
         )
         yield hypothesis, scores, None
-    exchanged = _exchange_rows(scorer, table, engine, samples)
+    exchanged = _exchange_rows(scorer, table, engine)
     if exchanged is not None:
         hypothesis = Hypothesis(
             name="other_row", cause="swapped_rows", says="log-probs of another row"
@@ -98,7 +98,7 @@ def _fill(table: ScoreTable, engine: str) -> tuple[float, Array] | None:
 
 
 def _exchange_rows(
-    scorer: Scorer, table: ScoreTable, engine: str, samples: Sequence[int]
+    scorer: Scorer, table: ScoreTable, engine: str
 ) -> tuple[Array, Array] | None:
     """Return another engine's row for samples that it explains, and what is not known.
 
@@ -121,11 +121,9 @@ def _exchange_rows(
         for begin, end in pairwise(begins.tolist())
     ]
     exchanged, unknown = np.full(len(table), np.nan), np.zeros(len(table), dtype=bool)
-    for sample in samples:
+    for sample in table.stops:
         mine = table.sample == sample
-        flat = scorer.samples[sample].flat_targets(batch).numpy()
-        flat = flat[scorer.is_inside(sample)]
-        place, truth = flat - begins[sample], truths[flat]
+        place, truth = table.at[mine] - begins[sample], truths[table.at[mine]]
         order = np.cumsum(rows[sample][1])[place] - 1
         own = np.minimum(np.abs(table.base[mine] - truth), 1)
         best = 0.0

@@ -216,7 +216,7 @@ def _score_setting(flight: Flight, name: str) -> _SettingScores:
     played = play(flight.server, flight.engine, first, how)
     batch = as_batch(played, flight.engine, flight.server, how)
     scorer = Scorer(batch, flight.engine)
-    every = range(batch.num_samples)
+    every = dict.fromkeys(range(len(batch)))
     family = next(family for family in FITTED if family.name == name)
     change = family.at(getattr(how, name))
     rollout = SampledPair.of_batch(batch, "rollout").rollout

@@ -76,7 +76,7 @@ def deliver(
     """
     server: Any = served.engine
     engine: Any = scorer.engine
-    every = range(len(scorer.samples))
+    every = dict.fromkeys(range(len(scorer.samples)))
     server_before, model_before = served.column((), every), scorer.column((), every)
     drawn = _draw(engine, seed)
     with tempfile.TemporaryDirectory() as home:

@@ -32,7 +32,7 @@ from rounddiag.proof.judge import base_opinion, judge, noise_floor
 from rounddiag.proof.proof import Proof
 from rounddiag.proof.samples import MAX_SAMPLES, choose_samples
 from rounddiag.proof.scorer import Scorer, StoppedError
-from rounddiag.proof.scores import ScoreTable
+from rounddiag.proof.scores import Stops
 from rounddiag.proof.screening import FIRST, SECOND, Screening
 from rounddiag.proof.search import ALIKE, FEW, KEPT, Finalists, Search, sort_ranking
 from rounddiag.proof.verdict import RIVAL, EngineResult, decide
@@ -67,13 +67,16 @@ class Experiment:
         """
         if self.gate.passes and not self.is_sound():
             return self.run(), self.gate
-        plain = self.search.judge_base(self.order[:SECOND])
+        plain = self.search.judge_base(self._whole(SECOND))
         if self.gate.passes or len(self.scorer.engines) != 1:
             return plain, self.gate
         searched, gate = self.run(), self.gate
         with suppress(StoppedError):
             gate = self.gate_with(searched[0]) or gate
         return searched if gate.passes else plain, gate
+
+    def _whole(self, size: int) -> Stops:
+        return dict.fromkeys(self.order[:size])
 
     def run(self) -> list[EngineResult]:
         """Return what was found about each engine.
@@ -83,21 +86,20 @@ class Experiment:
         when a server fails, what is known by then is judged.
         """
         self.screening.begin()
+        bar, results = self.screening.bar, list[EngineResult]()
         try:
-            while True:
-                self.screening.run()
-                self.is_complete = not self.scorer.is_stopped
-                bar = self.screening.bar
+            for screened in self.screening.run():
+                self.is_complete = not self.scorer.clock.is_stopped
                 bar.total = len(self.screening.known)
                 bar.update(bar.total - bar.n)
-                screened = self.screening.results
                 results = _append(self._confirm(screened), screened)
                 is_decided = all(result.is_decided for result in results)
-                if is_decided or self.screening.is_done or not self.is_complete:
-                    return results
+                if is_decided or not self.is_complete:
+                    break
         except STOPPED as error:
             self.screening.stop(error)
             return self.screening.results or self.screening.judge()
+        return results
 
     def gate_with(self, result: EngineResult) -> Gate | None:
         """Return the gate with what is proved of the only engine as the base.
@@ -105,20 +107,20 @@ class Experiment:
         No second engine tells which tokens are sound: all of its tokens have to be back
         at the scorer's own noise, in samples that no number was fitted to.
         """
-        samples = result.samples[FEW:]
+        table = result.table
+        samples = [*table.stops][FEW:]
         if not (result.is_proved and samples):
             return None
-        chain = [hypothesis for hypothesis, _ in result.chain]
-        table = self.search.table(result.samples)
-        scores = result.chain[-1][1].scores
-        low = scores + table.rounding
+        chain = tuple(hypothesis for hypothesis, _ in result.chain)
+        changed = table.rebase(result.chain[-1][1].scores)
         if not any(hypothesis.is_column or hypothesis.weights for hypothesis in chain):
-            other = self.scorer.column(chain, result.samples, low_precision=True)
-            other = np.where(scores == table.base, table.low_precision, other)
-            rounding = [np.nansum(np.abs(each - scores)) for each in (other, low)]
-            low = other if rounding[0] > rounding[1] else low
-        table = replace(table, base=scores, low_precision=low, usual=None)
-        gate = Gate.of_table(table.take(np.isin(table.sample, samples)))
+            low = self.scorer.column(chain, table.stops, low_precision=True)
+            low = np.where(changed.base == table.base, table.low_precision, low)
+            own = replace(changed, low_precision=low)
+            noise = [np.nansum(np.abs(each.rounding)) for each in (own, changed)]
+            changed = own if noise[0] > noise[1] else changed
+        changed = replace(changed, usual=None).of_samples(samples)
+        gate = Gate.of_table(changed)
         fit = gate.fits[0]
         note = (
             f"No token is reproduced without it. With it the model leaves"
@@ -134,35 +136,31 @@ class Experiment:
         Then there is nothing to prove. Rows that differ beside rows that agree bit by
         bit are such a part.
         """
-        samples = self.order[:SECOND]
         is_bug = any(finding.is_bug for finding in self.scorer.diagnosis or ())
         if is_bug or self.scorer.equal_rows:
             return False
         try:
-            results = self.search.judge_base(samples)
+            results = self.search.judge_base(self._whole(SECOND))
         except StoppedError:
             return False
-        gate = Gate.of_table(self.search.table(samples))
+        gate = Gate.of_table(self.search.table(self._whole(SECOND)))
         return all(fit.high <= MOST_OF_USUAL for fit in gate.fits) and all(
             result.is_sound for result in results
         )
 
     def _confirm(self, results: list[EngineResult]) -> list[EngineResult]:
-        limits, self.scorer.limits = self.scorer.limits, {}
         for size in (FIRST, SECOND, 8, 12, MAX_SAMPLES):
-            samples = self.order[:size]
+            samples = self._whole(size)
             tested = {result.engine: self._finalists(result) for result in results}
             self.screening.bar.set_description(
                 f"judging {pluralize(len(samples), 'sample')}"
             )
             try:
                 judged = self.search.judge(samples, tested)
-                self.scorer.go_on()  # else hypotheses are missing
+                self.scorer.clock.go_on()  # else hypotheses are missing
                 results = judged
             except STOPPED as error:
                 self.screening.stop(error)
-                if size == FIRST:  # what is known is about cut samples
-                    self.scorer.limits = limits
                 break
             decided = size >= SECOND and all(result.is_decided for result in results)
             if decided and not self.gate.passes:
@@ -291,11 +289,10 @@ def prove_with(
 
     With the base of an earlier proof, what the scorer knows is not scored again.
     """
-    scorer.deadline, scorer.is_stopped = begin + budget_s, False
+    scorer.clock.deadline, scorer.clock.is_stopped = begin + budget_s, False
     order = choose_samples(scorer, samples)
     base = base or _require_base(scorer, order, other, budget_s)
     scorer, others = base.scorer, base.others
-    scorer.deadline, scorer.is_stopped, scorer.limits = begin + budget_s, False, {}
     if not scorer.has_pictures:
         known = [each for each in known if "pictures" not in each.needs]
     tried = [*known, *others]
@@ -307,10 +304,8 @@ def prove_with(
         experiment = Experiment(search, screening, base.gate)
         results, gate = experiment.conclude()
     if base.checkpoint is not None and len(results) == 2:  # noqa: PLR2004 two engines
-        results = _blame_older(
-            results, base.checkpoint, base.others[0], search.table(results[0].samples)
-        )
-    if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
+        results = _blame_older(results, base.checkpoint, base.others[0])
+    if isinstance(scorer.engine, ServerEngine) and not scorer.clock.is_stopped:
         scorer.engine.confirm(scorer.samples)
     proof = decide(
         scorer,
@@ -346,10 +341,7 @@ def _require_base(
 
 
 def _blame_older(
-    results: list[EngineResult],
-    checkpoint: Hypothesis,
-    model: Hypothesis,
-    table: ScoreTable,
+    results: list[EngineResult], checkpoint: Hypothesis, model: Hypothesis
 ) -> list[EngineResult]:
     """Return results in which the given model is right, if it is an engine.
 
@@ -363,11 +355,10 @@ def _blame_older(
         opinion = newer.chain[0][1]
         if opinion.where != "all" or opinion.num_nearer < opinion.num_samples:
             continue  # an engine that has it in some samples has old weights there
-        low = opinion.scores + table.rounding
-        given = replace(table, base=opinion.scores, low_precision=low)
+        given = newer.table.rebase(opinion.scores)
         floors = [noise_floor(given, result.engine) for result in (older, newer)]
-        name, engine = checkpoint.name, older.engine
-        proof = checkpoint, judge(given, engine, name, table.base, floors[0])
+        scores = newer.table.base
+        proof = checkpoint, judge(given, older.engine, checkpoint, scores, floors[0])
         plain = [
             replace(result, base=base_opinion(given, result.engine, floor), chain=())
             for result, floor in zip((older, newer), floors, strict=True)

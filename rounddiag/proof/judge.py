@@ -23,6 +23,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.proof.gate import MOST_OF_USUAL
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.scores import (
     LEAST_SPREAD,
     MATTERS,
@@ -135,12 +136,9 @@ def correlate_changes(table: ScoreTable, engine: str, scores: Array) -> float:
 def judge(
     table: ScoreTable,
     engine: str,
-    name: str,
+    hypothesis: Hypothesis,
     scores: Array,
     floor: float,
-    *,
-    is_whole: bool = False,
-    excludes: bool = False,
 ) -> Opinion:
     """Judge one hypothesis against the base, in the part of the batch it fits best.
 
@@ -150,7 +148,7 @@ def judge(
     whole = np.where(np.isnan(scores), table.base, scores)
     base = table.residual(engine, table.base)
     parts = [("all", np.ones(len(table), dtype=bool), 0.0)]
-    if not is_whole:
+    if not hypothesis.is_whole:
         parts += _parts(table, base, table.residual(engine, whole))
     names, inside, prices = zip(*parts, strict=True)
     held = np.where(np.array(inside), whole, table.base)
@@ -160,9 +158,12 @@ def judge(
     best = int(worth.argmax())
     measured = _measure(table, engine, floor, held[best], base, changed[best])
     opinion = replace(
-        measured, name=name, where=names[best], evidence=float(worth[best] + (best > 0))
+        measured,
+        name=hypothesis.name,
+        where=names[best],
+        evidence=float(worth[best] + (best > 0)),
     )
-    if excludes and not _has_excluded(table, engine, opinion.scores):
+    if hypothesis.excludes and not _has_excluded(table, engine, opinion.scores):
         return replace(opinion, is_powered=False)
     return opinion
 

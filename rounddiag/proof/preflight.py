@@ -186,7 +186,7 @@ def preflight(
     played = play(sampler, engine, tasks, how)
     batch = as_batch(played, engine, sampler, how)
     own = Scorer(batch, engine, open_low_precision(engine))
-    noise = RoundingNoise.of_table(own.table(range(batch.num_samples)))
+    noise = RoundingNoise.of_table(own.table(dict.fromkeys(range(len(batch)))))
     flight = Flight(
         server=sampler,
         engine=engine,
@@ -248,8 +248,8 @@ def _run_checks(flight: Flight) -> list[Line]:
     with tqdm(total=total, desc="comparing", leave=False, delay=1) as bar:
         readings = read_prompts(flight, bar.update)
         lines = {
-            "ids": compare_ids(flight, readings),
-            "images": compare_images(flight, readings),
+            "ids": compare_ids(flight, *readings),
+            "images": compare_images(flight, *readings),
         }
         bar.update(len(lines))
         for name in COMPARISONS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from rounddiag.vision import Screenshot
 from rounddiag.vision.image_tokens import TokenRuns
 from rounddiag.wording import percent, pluralize
 
+_NO_IDS = "the server does not return the ids of prompts"
 _SHOWN = 60  # characters of a text
 _HALF = 0.5  # of the model's change: nearer to a server that sees no picture
 
@@ -46,59 +47,49 @@ class Reading:
         return f"{self.task}, round {self.round}, asked by {self.door}"
 
 
-@dataclass(eq=False)
-class Readings:
-    """All prompts that were asked.
+def read_prompts(
+    flight: Flight, advance: Callable[[], object]
+) -> tuple[list[Reading], str]:
+    """Ask the server for the ids of all prompts: as messages, and as they were sent.
 
-    Attributes
-    ----------
-    unread: Why the server was not asked by messages; empty if it was.
+    Return them, and why the server was not asked by messages; empty if it was.
     """
-
-    prompts: list[Reading] = field(default_factory=list)
-    unread: str = ""
-
-
-def read_prompts(flight: Flight, advance: Callable[[], object]) -> Readings:
-    """Ask the server for the ids of all prompts: as messages, and as they were sent."""
-    readings = Readings()
-    if not any(episode.prompts for episode in flight.episodes):
-        readings.unread = "the episodes are ids"
+    prompts: list[Reading] = []
+    has_messages = any(episode.prompts for episode in flight.episodes)
+    unread = "" if has_messages else "the episodes are ids"
+    eyes = flight.engine.eyes
     for episode in flight.episodes:
         for number, prompt in enumerate(episode.prompts):
             advance()
-            if not readings.unread:
-                _ask_by_messages(flight, readings, episode.name, number, prompt)
+            ids, unread = ([], unread) if unread else _ask_by_messages(flight, prompt)
+            if not unread:
+                expected = eyes.expand(prompt.ids, prompt.shots)
+                prompts.append(
+                    Reading(
+                        episode.name, number, "messages", expected, ids, prompt.shots
+                    )
+                )
     for played in flight.played:
         for number, turn in enumerate(played.rounds):
             read = turn.written.read
             if read is None:
                 continue
-            expected = flight.engine.eyes.expand(turn.context, turn.shots)
+            expected = eyes.expand(turn.context, turn.shots)
             if isinstance(flight.server.dialect, Sglang):
                 read = _with_image_tokens(read, expected, flight.engine)
             name, ids = played.episode.name, read.tolist()
-            readings.prompts.append(
-                Reading(name, number, "ids", expected, ids, turn.shots)
-            )
-    return readings
+            prompts.append(Reading(name, number, "ids", expected, ids, turn.shots))
+    return prompts, unread
 
 
-def _ask_by_messages(
-    flight: Flight, readings: Readings, task: str, number: int, prompt: Prompt
-) -> None:
+def _ask_by_messages(flight: Flight, prompt: Prompt) -> tuple[list[int], str]:
     try:
         read = flight.server.read_messages(prompt.messages)
     except ServerError as error:
-        readings.unread = f"{error!s:.200}"
-        return
+        return [], f"{error!s:.200}"
     if read is None:
-        readings.unread = "the server does not return the ids of messages"
-        return
-    expected = flight.engine.eyes.expand(prompt.ids, prompt.shots)
-    readings.prompts.append(
-        Reading(task, number, "messages", expected, read.tolist(), prompt.shots)
-    )
+        return [], "the server does not return the ids of messages"
+    return read.tolist(), ""
 
 
 def _with_image_tokens(read: Array, expected: list[int], engine: LocalEngine) -> Array:
@@ -109,14 +100,13 @@ def _with_image_tokens(read: Array, expected: list[int], engine: LocalEngine) ->
     return np.where(is_image, engine.eyes.image_token, read)
 
 
-def compare_ids(flight: Flight, readings: Readings) -> Line:
+def compare_ids(flight: Flight, readings: list[Reading], unread: str) -> Line:
     """Compare text tokens: the server's with those of the template and tokenizer."""
-    if not readings.prompts:
-        why = readings.unread or "the server does not return the ids of prompts"
-        return untested("ids", why)
+    if not readings:
+        return untested("ids", unread or _NO_IDS)
     pictures = {flight.engine.eyes.image_token} | flight.engine.eyes.markers
     number, first, prompts = 0, None, 0
-    for reading in readings.prompts:
+    for reading in readings:
         texts = [
             [token for token in ids if token not in pictures]
             for ids in (reading.expected, reading.read)
@@ -126,9 +116,9 @@ def compare_ids(flight: Flight, readings: Readings) -> Line:
             number += max(len(apart.missing), len(apart.added))
             prompts += 1
             first = first or (reading, apart)
-    of = f"of {pluralize(len(readings.prompts), 'prompt')}"
-    if readings.unread:
-        of += f"; by messages it could not be tested: {readings.unread}"
+    of = f"of {pluralize(len(readings), 'prompt')}"
+    if unread:
+        of += f"; by messages it could not be tested: {unread}"
     if first is None:
         return counted("ids", f"all text tokens are the processor's, {of}")
     reading, apart = first
@@ -182,14 +172,13 @@ def difference(expected: list[int], read: list[int]) -> Difference | None:
     )
 
 
-def compare_images(flight: Flight, readings: Readings) -> Line:
+def compare_images(flight: Flight, readings: list[Reading], unread: str) -> Line:
     """Compare the image tokens of each picture with those of the processor."""
     if flight.engine.processor is None:
         return counted("images", "the model sees none")
-    seen = [reading for reading in readings.prompts if reading.shots]
+    seen = [reading for reading in readings if reading.shots]
     if not seen:
-        why = readings.unread or "the server does not return the ids of prompts"
-        return untested("images", why)
+        return untested("images", unread or _NO_IDS)
     wrong = [fault for reading in seen for fault in _wrong_pictures(flight, reading)]
     number = sum(len(reading.shots) for reading in seen)
     if not wrong:

@@ -87,7 +87,7 @@ def rescore_with(scorer: Scorer, chain: Sequence[Hypothesis] = ()) -> Batch:
     """Score all samples with a scorer that is open, which remembers the scores."""
     for hypothesis in chain:
         _require_ability(scorer, hypothesis)
-    small, scored = scorer.chains.joined, []
+    small, scored = scorer.samples.chains.joined, []
     for sample in tqdm(range(len(scorer.samples)), unit="sample", leave=False, delay=1):
         each = scorer.samples[sample]
         if len(each.targets):
@@ -95,7 +95,7 @@ def rescore_with(scorer: Scorer, chain: Sequence[Hypothesis] = ()) -> Batch:
             # Where the change has no place, the sample is as it is.
             scored.append((each, scorer.base(sample) if values is None else values))
             scorer.forget_logits()
-    flat = scorer.chains.to_joined(to_flat(scorer.batch, scored))
+    flat = scorer.samples.chains.to_joined(to_flat(scorer.batch, scored))
     missing = [engine for engine in ("old", "rollout") if small.lacks(engine)]
     if chain or not missing:
         name = chain[0].name if chain else RESCORED

@@ -32,8 +32,9 @@ def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[
             else _spread_groups(scorer.batch, np.arange(scorer.batch.num_samples))
         )
     else:
-        given = _require_samples(scorer.chains.joined, samples)
-        wanted = [each for sample in given for each in scorer.chains.of_sample(sample)]
+        chains = scorer.samples.chains
+        given = _require_samples(chains.joined, samples)
+        wanted = [each for sample in given for each in chains.of_sample(sample)]
         limit = len(wanted)
     chosen: list[int] = []
     for sample in wanted:

@@ -1,9 +1,10 @@
-"""The scores of chosen samples under hypotheses, computed once each."""
+"""Passes of samples under hypotheses, run once each; the table of their scores."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
@@ -12,7 +13,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.batch.chains import ChainBatch, split_chains
+from rounddiag.batch.chains import split_chains
 from rounddiag.errors import BatchError, RounddiagError
 from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.proof.engines import Engine, Readout
@@ -25,6 +26,7 @@ from rounddiag.proof.hypotheses.hypothesis import (
 )
 from rounddiag.proof.scores import (
     ScoreTable,
+    Stops,
     check_log_probs,
     fit_scale,
     scale_residuals,
@@ -42,10 +44,11 @@ STANDARD = ("old", "rollout")
 LATE_S = 10.0  # seconds after the deadline at which a pass may end
 # Scores of other weights, and those of a scorer: no engines of this step.
 _NO_ENGINES = {"current", "ref", "teacher", "base", "rescored"}
+_USUAL_NOISE = 0.01  # nats of logits
+_BY_CHANCE = 0.05  # of any row of the batch
 
-
-_Cell: TypeAlias = tuple[tuple[object, ...], int, bool, "int | None"]
-"""Hypotheses that hold together, a sample, whether in low precision, its limit."""
+Chain: TypeAlias = Sequence[Hypothesis]
+"""Hypotheses that hold together; none is the model as it is."""
 
 
 class StoppedError(Exception):
@@ -56,59 +59,79 @@ class StoppedError(Exception):
 
 
 @dataclass(eq=False)
+class Clock:
+    """When a pass may begin.
+
+    Attributes
+    ----------
+    deadline: Of `time.perf_counter`: no pass begins later.
+    is_stopped: Whether no further pass is run: what is known can still be judged.
+    spent, num_read: Seconds and tokens of all passes so far.
+    """
+
+    deadline: float = float("inf")
+    is_stopped: bool = False
+    spent: float = 0.0
+    num_read: int = 0
+
+    @property
+    def seconds_per_token(self) -> float:
+        """The speed of the passes so far."""
+        return self.spent / max(self.num_read, 1)
+
+    def go_on(self, num_tokens: int = 0) -> None:
+        """Raise a StoppedError where no pass may begin, or it would end too late."""
+        late = max(num_tokens * self.seconds_per_token - LATE_S, 0)
+        if self.is_stopped or time.perf_counter() + late > self.deadline:
+            self.is_stopped = True
+            raise StoppedError
+
+    @contextmanager
+    def run_pass(self, num_tokens: int) -> Iterator[None]:
+        """Take the time of a pass, if it may begin."""
+        self.go_on(num_tokens)
+        begin = time.perf_counter()
+        yield
+        self.spent += time.perf_counter() - begin
+        self.num_read += num_tokens
+
+
+@dataclass(eq=False)
 class Scorer:
     """Scores samples of a batch, and remembers what it has.
 
     Attributes
     ----------
     batch: What is scored: one sample per chain of contexts.
-    chains: Where these are in the batch that was given.
     low_precision: The same model in the short dtype of training, for the floor of the
         noise.
-    deadline: Of `time.perf_counter`: no pass begins later.
-    is_stopped: Whether no further pass is run: what is known can still be judged.
-    limits: Where samples end, as indices in their ids: tokens from there on are left
-        out.
     weights: The same model with other weights, by the names that hypotheses have.
     families: Hypotheses about these weights whose number is fitted.
-    spent, num_read: Seconds and tokens of all passes so far.
+    seconds: Spent on each hypothesis, by name.
+    unscored: Samples that cannot be scored, and why.
     """
 
     batch: Batch
     engine: Engine
     low_precision: Engine | None = None
-    deadline: float = float("inf")
-    is_stopped: bool = False
-    limits: dict[int, int] = field(default_factory=dict)
     weights: dict[str, Engine] = field(default_factory=dict)
     families: list[Family] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
     seconds: dict[str, float] = field(default_factory=dict)
-    spent: float = 0.0
-    num_read: int = 0
     unscored: dict[int, str] = field(default_factory=dict)
-    samples: Samples = field(init=False)
-    chains: ChainBatch = field(init=False)
-    _scores: dict[_Cell, Array | None] = field(default_factory=dict)
+    _scores: dict[tuple[object, ...], Array | None] = field(default_factory=dict)
+    _spread: dict[int, Array] = field(default_factory=dict)
     _answers: dict[tuple[object, ...], Array] = field(default_factory=dict)
-    _readouts: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    _readouts: dict[tuple[object, ...], list[Readout]] = field(default_factory=dict)
     _requests: dict[tuple[object, ...], Sequence[Request] | None] = field(
         default_factory=dict
     )
-    _spread: dict[int, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.chains = split_chains(self.batch)
-        self.batch = self.chains.batch
         own = self.engine
         chat, count = getattr(own, "chat", None), getattr(own, "count_tokens", None)
-        self.samples = Samples(self.chains, own.prepare, chat, count)
-
-    @property
-    def seconds_per_token(self) -> float:
-        """The speed of the plain passes so far."""
-        plain = [sample for chain, sample, *_ in self._scores if not chain]
-        read = sum(len(self.samples[sample].ids) for sample in plain)
-        return self.seconds.get("base", 0.0) / max(read, 1)
+        self.samples = Samples(split_chains(self.batch), own.prepare, chat, count)
+        self.batch = self.samples.batch
 
     def about(self, batch: Batch) -> Scorer:
         """Return a scorer of the same ids with other columns that knows as much."""
@@ -170,37 +193,15 @@ class Scorer:
         return ""
 
     @property
-    def scored_samples(self) -> list[int]:
-        """The samples whose plain inputs were scored."""
-        return sorted(
-            sample for chain, sample, is_low, _ in self._scores if not (chain or is_low)
-        )
-
-    @property
     def has_pictures(self) -> bool:
         """Whether the batch has pictures."""
         return self.batch.images is not None and any(map(len, self.batch.images))
 
-    def scores(
-        self, chain: Sequence[Hypothesis], sample: int, *, low_precision: bool = False
-    ) -> Array | None:
-        """Return the log-probs of a sample under hypotheses that hold together.
-
-        None where one of them cannot be applied to this sample.
-        """
-        key = (
-            tuple(map(_key, chain)),
-            sample,
-            low_precision,
-            self._limit(chain, sample),
-        )
-        if key not in self._scores:
-            begin = time.perf_counter()
-            self._scores[key] = self._score(chain, sample, low_precision=low_precision)
-            name = " + ".join(hypothesis.name for hypothesis in chain) or "base"
-            spent = time.perf_counter() - begin
-            self.seconds[name] = self.seconds.get(name, 0.0) + spent
-        return self._scores[key]
+    @property
+    def scored_samples(self) -> list[int]:
+        """The samples whose plain inputs were scored."""
+        every = range(len(self.samples))
+        return [sample for sample in every if _plain(sample) in self._scores]
 
     def base(self, sample: int, *, low_precision: bool = False) -> Array:
         """Return the log-probs of plain inputs."""
@@ -208,23 +209,59 @@ class Scorer:
         assert scores is not None  # noqa: S101 no hypothesis, nothing to apply
         return scores
 
-    def _score(
-        self, chain: Sequence[Hypothesis], sample: int, *, low_precision: bool
+    def scores(
+        self,
+        chain: Chain,
+        sample: int,
+        stop: int | None = None,
+        *,
+        low_precision: bool = False,
     ) -> Array | None:
-        trajectory = self.samples[sample]
-        requests = self.requests(chain, sample)
+        """Return the log-probs of a sample under hypotheses that hold together.
+
+        None where one of them cannot be applied to this sample. NaN from `stop` on, but
+        of passes of plain inputs, which are whole.
+        """
+        stop = None if all(each.is_free for each in chain) else stop
+        key = (tuple(map(_key, chain)), sample, low_precision, stop)
+        if key not in self._scores:
+            begin = time.perf_counter()
+            self._scores[key] = self._score(
+                chain, sample, stop, low_precision=low_precision
+            )
+            name = " + ".join(hypothesis.name for hypothesis in chain) or "base"
+            spent = time.perf_counter() - begin
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+        return self._scores[key]
+
+    def _score(
+        self, chain: Chain, sample: int, stop: int | None, *, low_precision: bool
+    ) -> Array | None:
+        requests = self.requests(chain, sample, stop)
         if requests is None:
             return None
         engine = self._engine(chain, low_precision=low_precision)
-        if "logits" not in engine.abilities:
-            log_probs = [self._ask(engine, each) for each in requests]
-            return collect_scores(trajectory, requests, log_probs)
-        processors = [each.processor for each in chain if each.processor is not None]
-        readouts = self._read(
-            chain, sample, requests, engine, low_precision=low_precision
-        )
-        log_probs = [readout.log_probs(processors) for readout in readouts]
-        return collect_scores(trajectory, requests, log_probs)
+        if "logits" in engine.abilities:
+            passes = tuple(_key(each)[:2] for each in chain if not each.is_free)
+            processors = [each.processor for each in chain if each.processor]
+            key = (passes, sample, low_precision, stop)
+            readouts = self._readouts.get(key) or [
+                self._read(engine, request) for request in requests
+            ]
+            if processors or not passes:
+                self._readouts[key] = readouts
+            log_probs = [readout.log_probs(processors) for readout in readouts]
+        else:
+            log_probs = [self._ask(engine, request) for request in requests]
+        return collect_scores(self.samples[sample], requests, log_probs)
+
+    def _engine(self, chain: Chain, *, low_precision: bool) -> Engine:
+        named = [each.weights for each in chain if each.weights]
+        if named:
+            return self.weights[named[-1]]
+        # Engines with weights in 8 bits compute the rest in the short dtype.
+        is_low = low_precision or any("weights" in each.needs for each in chain)
+        return (is_low and self.low_precision) or self.engine
 
     def _ask(self, engine: Engine, request: Request) -> Array:
         """Return what an engine answers; the same is never asked twice."""
@@ -234,97 +271,48 @@ class Scorer:
             *(request.pictures, request.places, request.setting),
         )
         if key not in self._answers:
-            self.go_on()
-            (values,) = engine.score([request], self.samples)
+            with self.clock.run_pass(len(request.ids)):
+                (values,) = engine.score([request], self.samples)
             self._answers[key] = check_log_probs(values, engine.name)
         return self._answers[key]
 
-    def _limit(self, chain: Sequence[Hypothesis], sample: int) -> int | None:
-        """Return where passes of a sample end: plain ones are whole."""
-        is_plain = all(each.is_free for each in chain)
-        return None if is_plain else self.limits.get(sample)
+    def _read(self, engine: Any, request: Request) -> Readout:  # noqa: ANN401 one that gives logits
+        reader: Any = self.weights.get(request.weights, engine)
+        # Only engines that have other weights beside them take a third.
+        others = [self.weights[request.cached_weights]] if request.num_cached else []
+        with self.clock.run_pass(len(request.ids)):
+            readout: Readout = reader.read(request, self.samples, *others)
+        return readout
 
-    def go_on(self, num_tokens: int = 0) -> None:
-        """Raise a StoppedError where no pass may begin, or it would end too late."""
-        needed = num_tokens * self.spent / max(self.num_read, 1)
-        late = max(time.perf_counter(), time.perf_counter() + needed - LATE_S)
-        if self.is_stopped or late > self.deadline:
-            self.is_stopped = True
-            raise StoppedError
-
-    def _engine(self, chain: Sequence[Hypothesis], *, low_precision: bool) -> Engine:
-        named = [each.weights for each in chain if each.weights]
-        if named:
-            return self.weights[named[-1]]
-        # Engines with weights in 8 bits compute the rest in the short dtype.
-        low_precision = low_precision or any("weights" in each.needs for each in chain)
-        return (
-            self.low_precision
-            if low_precision and self.low_precision is not None
-            else self.engine
-        )
-
-    def _read(
-        self,
-        chain: Sequence[Hypothesis],
-        sample: int,
-        requests: Sequence[Request],
-        engine: Any,  # noqa: ANN401 one that gives logits
-        *,
-        low_precision: bool,
-    ) -> list[Readout]:
-        passes = tuple((each.name, each.weights) for each in chain if not each.is_free)
-        key = (passes, sample, low_precision, self._limit(chain, sample))
-        if key in self._readouts:
-            return self._readouts[key]
-        readouts = []
-        for request in requests:
-            self.go_on(len(request.ids))
-            begin = time.perf_counter()
-            reader: Any = self.weights.get(request.weights, engine)
-            # Only engines that have other weights beside them take a third.
-            others: list[Any] = []
-            if request.num_cached:
-                others = [self.weights[request.cached_weights]]
-            readouts.append(reader.read(request, self.samples, *others))
-            self.spent += time.perf_counter() - begin
-            self.num_read += len(request.ids)
-        if any(each.processor is not None for each in chain) or not passes:
-            self._readouts[key] = readouts
-        return readouts
-
-    def size_of(
-        self, hypothesis: Hypothesis, samples: Sequence[int]
-    ) -> tuple[int, int]:
+    def size_of(self, hypothesis: Hypothesis, stops: Stops) -> tuple[int, int]:
         """Return how many passes score a hypothesis, and of how many tokens."""
         if hypothesis.is_free or self.lacks(hypothesis):
             return 0, 0
         try:
             passes = [
                 len(request.ids)
-                for sample in samples
-                for request in self.requests((hypothesis,), sample) or ()
+                for each in stops.items()
+                for request in self.requests((hypothesis,), *each) or ()
             ]
         except RounddiagError:
             return 0, 0
         return len(passes), sum(passes)
 
     def requests(
-        self, chain: Sequence[Hypothesis], sample: int
+        self, chain: Chain, sample: int, stop: int | None = None
     ) -> Sequence[Request] | None:
         """Return the passes that score a sample; None if one has no place in it.
 
         They end at the last token that is wanted.
         """
-        key = (*(each.edit for each in chain), sample, self._limit(chain, sample))
+        key = (*(each.edit for each in chain), sample, stop)
         if key not in self._requests:
-            self._requests[key] = self._edit(chain, sample)
+            edited = self._edit(chain, self.samples[sample])
+            cut = [cut_request(each, self.samples, stop) for each in edited or ()]
+            self._requests[key] = edited and [each for each in cut if each is not None]
         return self._requests[key]
 
-    def _edit(
-        self, chain: Sequence[Hypothesis], sample: int
-    ) -> Sequence[Request] | None:
-        trajectory = self.samples[sample]
+    def _edit(self, chain: Chain, trajectory: Trajectory) -> Sequence[Request] | None:
         requests: Sequence[Request] = [Request.of_sample(trajectory)]
         edited = False
         for each in chain:
@@ -350,83 +338,64 @@ class Scorer:
             elif edited:
                 return None
             requests, edited = edits, True
-        limit = self._limit(chain, sample)
-        cut = [cut_request(each, self.samples, limit) for each in requests]
-        return [each for each in cut if each is not None]
+        return requests
 
     def spread(self, sample: int) -> Array:
         """Return how much noise of the logits moves each log-prob of a sample."""
         if sample not in self._spread:
             base = self.base(sample)
-            readouts = self._readouts.get(((), sample, False, None))
-            if readouts:
-                self._spread[sample] = readouts[0].spread()
-            else:  # all of the rest on few tokens
-                self._spread[sample] = 1.3 * -np.expm1(np.minimum(base, 0))
+            readouts = self._readouts.get(_plain(sample))
+            # Where logits are not known: all of the rest on few tokens.
+            rest = 1.3 * -np.expm1(np.minimum(base, 0))
+            self._spread[sample] = readouts[0].spread() if readouts else rest
         return self._spread[sample]
 
     def forget_logits(self) -> None:
         """Free what the logits of passes follow from; their scores and spreads stay."""
-        for passes, sample, low_precision, _ in self._readouts:
-            if not passes and not low_precision:
-                self.spread(sample)
+        for sample in self.scored_samples:
+            self.spread(sample)
         self._readouts.clear()
 
     def column(
-        self,
-        chain: Sequence[Hypothesis],
-        samples: Sequence[int],
-        *,
-        low_precision: bool = False,
+        self, chain: Chain, stops: Stops, *, low_precision: bool = False
     ) -> Array:
         """Return the log-probs of samples end to end; NaN where it does not apply."""
         parts = []
-        for sample in samples:
-            scores = self.scores(chain, sample, low_precision=low_precision)
-            inside = self.is_inside(sample)
-            parts.append(
-                np.full(int(inside.sum()), np.nan) if scores is None else scores[inside]
-            )
+        for sample, stop in stops.items():
+            scores = self.scores(chain, sample, stop, low_precision=low_precision)
+            inside = self._inside(sample, stop)
+            whole = np.full(len(inside), np.nan) if scores is None else scores
+            parts.append(whole[inside])
         return np.concatenate(parts)
 
-    def is_inside(self, sample: int) -> Array:
-        """Return which targets of a sample are before its limit."""
-        trajectory = self.samples[sample]
-        limit = self.limits.get(sample, len(trajectory.ids))
-        return trajectory.targets < limit
+    def _inside(self, sample: int, stop: int | None) -> Array:
+        targets = self.samples[sample].targets
+        return targets < np.inf if stop is None else targets < stop
 
-    def table(self, samples: Sequence[int]) -> ScoreTable:
+    def table(self, stops: Stops) -> ScoreTable:
         """Return the scores of plain inputs beside those of the batch."""
-        known = [self.samples[sample] for sample in samples]
-        inside = np.concatenate([self.is_inside(sample) for sample in samples])
+        inside = [self._inside(*each) for each in stops.items()]
 
-        def join(read: Callable[[Trajectory], Array]) -> Array:
-            return np.concatenate([*map(read, known)])[inside]
+        def join(read: Callable[[int], Array]) -> Array:
+            return np.concatenate([*map(read, stops)])[np.concatenate(inside)]
 
-        base = join(lambda trajectory: self.base(trajectory.sample))
-        spread = join(lambda trajectory: self.spread(trajectory.sample))
-        low_precision = base + _other_noise(spread)
-        if self.low_precision is not None:
-            low_precision = join(
-                lambda trajectory: self.base(trajectory.sample, low_precision=True)
-            )
-        usual = None
-        if (reference := self.reference) is not None:
-            at = join(lambda trajectory: trajectory.flat_targets(self.batch).numpy())
-            usual = reference.usual(at)
+        base, spread = join(self.base), join(self.spread)
+        at = join(lambda sample: self.samples[sample].flat_targets(self.batch).numpy())
         table = ScoreTable(
             engines={
-                name: join(partial(read_scores, self.batch, name))
+                name: self.batch.log_probs(name).cpu()[at].double().numpy()
                 for name in self.engines
             },
             base=base,
-            low_precision=low_precision,
+            low_precision=base + _other_noise(spread)
+            if self.low_precision is None
+            else join(partial(self.base, low_precision=True)),
             spread=spread,
-            sample=join(
-                lambda trajectory: np.full(len(trajectory.targets), trajectory.sample)
-            ),
-            round=join(lambda trajectory: trajectory.target_rounds),
-            usual=usual,
+            sample=np.repeat([*stops], [each.sum() for each in inside]),
+            round=join(lambda sample: self.samples[sample].target_rounds),
+            at=at,
+            stops=stops,
+            usual=None if self.reference is None else self.reference.usual(at),
         )
         return table if self.exact_noise is None else table.at_most(self.exact_noise)
 
@@ -464,19 +433,6 @@ class Scorer:
         residual = scale_residuals(self.base(sample) - truth, self.spread(sample))
         return float(fit_scale(residual))
 
-    def token_ids(self, samples: Sequence[int]) -> Array:
-        """Return the ids of the scored tokens of samples."""
-        parts = []
-        for sample in samples:
-            trajectory = self.samples[sample]
-            targets = trajectory.targets[self.is_inside(sample)]
-            parts.append(trajectory.ids.numpy()[targets])
-        return np.concatenate(parts)
-
-
-_USUAL_NOISE = 0.01  # nats of logits
-_BY_CHANCE = 0.05  # of any row of the batch
-
 
 def _other_noise(spread: Array) -> Array:
     """Return a typical noise of bf16 engines, for a scorer with one dtype only."""
@@ -486,3 +442,8 @@ def _other_noise(spread: Array) -> Array:
 
 def _key(hypothesis: Hypothesis) -> tuple[object, ...]:
     return hypothesis.name, hypothesis.weights, hypothesis.processor
+
+
+def _plain(sample: int) -> tuple[object, ...]:
+    """Return the key of plain inputs."""
+    return (), sample, False, None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.errors import BatchError, RounddiagError
+
+Stops: TypeAlias = Mapping[int, "int | None"]
+"""Samples in their order, and before which of its ids each ends; None is at its end."""
 
 MATTERS = 4.0  # times the noise
 _FAR = -50.0  # nats: in place of what is impossible
@@ -124,7 +128,8 @@ class ScoreTable:
     low_precision: The same in the short dtype of training, or with other kernels: its
         distance from `base` is the floor of the noise.
     spread: See `Readout.spread`.
-    sample, round: Where the tokens are.
+    sample, round, at: Where the tokens are; `at` is among all positions of the batch.
+    stops: The samples, and where each ends.
     usual: How far the batch's engines are apart at tokens as likely, in nats, outside
         all places of the diagnosis; NaN inside.
     """
@@ -135,6 +140,8 @@ class ScoreTable:
     spread: Array
     sample: Array
     round: Array
+    at: Array
+    stops: Stops = field(default_factory=dict)
     usual: Array | None = None
 
     def __len__(self) -> int:
@@ -204,8 +211,9 @@ class ScoreTable:
         truth = np.nan_to_num(self.engines[engine], nan=0.0)
         return np.maximum(self.spread, -np.expm1(np.minimum(truth, 0)))
 
-    def take(self, tokens: Array) -> ScoreTable:
-        """Return the table of some tokens."""
+    def of_samples(self, samples: Sequence[int]) -> ScoreTable:
+        """Return the table of some samples."""
+        tokens = np.isin(self.sample, samples)
         return replace(
             self,
             engines={name: values[tokens] for name, values in self.engines.items()},
@@ -214,19 +222,18 @@ class ScoreTable:
             spread=self.spread[tokens],
             sample=self.sample[tokens],
             round=self.round[tokens],
+            at=self.at[tokens],
+            stops={sample: self.stops[sample] for sample in samples},
             usual=None if self.usual is None else self.usual[tokens],
         )
 
-    def without(self, engine: str, tokens: Array) -> ScoreTable:
+    def without(self, engine: str, tokens: Array | None) -> ScoreTable:
         """Return the table without an engine's log-probs of some tokens."""
+        if tokens is None:
+            return self
         truth = np.where(tokens, np.nan, self.engines[engine])
         return replace(self, engines={**self.engines, engine: truth})
 
-    def rebase(self, engine: str, scores: Array) -> ScoreTable:
-        """Return the table of one engine, with a hypothesis as the new base."""
-        return replace(
-            self,
-            engines={engine: self.engines[engine]},
-            base=scores,
-            low_precision=scores + self.rounding,
-        )
+    def rebase(self, scores: Array) -> ScoreTable:
+        """Return the table with a hypothesis as the new base."""
+        return replace(self, base=scores, low_precision=scores + self.rounding)

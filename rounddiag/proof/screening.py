@@ -18,7 +18,7 @@ from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.judge import LEAST_TOKENS, noise_floor
 from rounddiag.proof.proof import NOTHING_CHANGED
 from rounddiag.proof.scorer import StoppedError
-from rounddiag.proof.scores import MATTERS, ScoreTable
+from rounddiag.proof.scores import MATTERS, ScoreTable, Stops
 from rounddiag.proof.search import Search
 from rounddiag.proof.verdict import EngineResult
 from rounddiag.wording import printable
@@ -54,10 +54,8 @@ class Screening:
     known: All hypotheses that can be tried.
     likely: The causes of the findings, in their order.
     not_tested: What could not be tried, and why.
-    scored: The log-probs of those that were.
+    scored: Those that were.
     results: What was found about each engine so far.
-    limits: Where the first samples end.
-    is_done: Whether all hypotheses were tried.
     """
 
     search: Search
@@ -66,36 +64,31 @@ class Screening:
     bar: Any
     likely: Mapping[str, int] = field(default_factory=dict)
     not_tested: dict[str, str] = field(default_factory=dict)
-    scored: dict[Hypothesis, Array] = field(default_factory=dict)
+    scored: list[Hypothesis] = field(default_factory=list)
     results: list[EngineResult] = field(default_factory=list)
-    limits: dict[int, int] = field(default_factory=dict)
-    is_done: bool = False
 
     def __post_init__(self) -> None:
         self.scorer = self.search.scorer
-        self.first = self.order[:FIRST]
-        self._groups = self._list_groups()
+        self.first: Stops = dict.fromkeys(self.order[:FIRST])
+        self._failures = 0
 
     def begin(self) -> None:
         """Cut the first samples, put hypotheses in their order, and say what they cost.
 
-        At the speed of the plain passes; further samples come on top.
+        At the speed of the passes so far; further samples come on top.
         """
-        self.limits = self._limits(2 * LEAST_TOKENS)
-        self.scorer.limits = self.limits
+        self.first = self._cut(2 * LEAST_TOKENS)
+        sizes = {each: self.scorer.size_of(each, self.first) for each in self.known}
         self.known.sort(
             key=lambda hypothesis: (
                 self.likely.get(hypothesis.cause, len(self.likely)),
                 cost_of(hypothesis),
-                self.scorer.size_of(hypothesis, self.first),
+                sizes[hypothesis],
             )
         )
-        sizes = [
-            self.scorer.size_of(hypothesis, self.first) for hypothesis in self.known
-        ]
-        number = sum(map(any, sizes))
-        num_passes, num_tokens = map(sum, zip((0, 0), *sizes, strict=True))
-        seconds = num_tokens * self.scorer.seconds_per_token
+        number = sum(map(any, sizes.values()))
+        num_passes, num_tokens = map(sum, zip((0, 0), *sizes.values(), strict=True))
+        seconds = num_tokens * self.scorer.clock.seconds_per_token
         text = (
             f"rounddiag prove with {self.scorer.engine.name}: {number:,}"
             f" {'hypothesis' if number == 1 else 'hypotheses'},"
@@ -104,37 +97,23 @@ class Screening:
         )
         tqdm.write(printable(text), file=sys.stderr)
 
-    def run(self) -> None:
-        """Try group by group until one reproduces each engine, or the dear ones end.
+    def run(self) -> Iterator[list[EngineResult]]:
+        """Try group by group; yield the results when each engine is reproduced.
 
-        Called again, because nothing was decided on whole samples, it goes on with the
-        groups that are left.
+        Those of the candidates of the findings come first, then the cheap ones. After
+        the dear ones all were tried.
         """
-        self.scorer.limits = self.limits
-        for cost, group in self._groups:
-            self._try(group)
+        for cost in Cost:
+            for hypothesis in self.known:
+                if self._stage(hypothesis) == cost:
+                    self._try(hypothesis)
+            self.results = self.judge()
             if cost == Cost.DEAR or _is_found(self.results, cost):
-                return
-        self.is_done = True
+                yield self.results
 
-    def _list_groups(self) -> Iterator[tuple[Cost, Sequence[Hypothesis]]]:
-        """Yield hypotheses, and of which cost all were tried then.
-
-        Those of the candidates of the findings come first, then the cheap ones.
-        """
-        likely: list[Hypothesis] = []
-        cheap: list[Hypothesis] = []
-        dear: list[Hypothesis] = []
-        for hypothesis in self.known:
-            if hypothesis.cause in self.likely:
-                likely.append(hypothesis)
-            elif cost_of(hypothesis) <= Cost.PASS:
-                cheap.append(hypothesis)
-            else:
-                dear.append(hypothesis)
-        yield Cost.FREE, likely
-        yield Cost.PASS, cheap
-        yield Cost.DEAR, dear
+    def _stage(self, hypothesis: Hypothesis) -> Cost:
+        is_likely = hypothesis.cause in self.likely
+        return Cost.FREE if is_likely else max(cost_of(hypothesis), Cost.PASS)
 
     def judge(self) -> list[EngineResult]:
         """Return what was found of what was scored."""
@@ -144,7 +123,7 @@ class Screening:
 
     def stop(self, error: BaseException) -> None:
         """Let nothing more be scored, for this reason."""
-        self.scorer.is_stopped = True
+        self.scorer.clock.is_stopped = True
         self.not_tested.setdefault(FURTHER, _reason(error))
 
     @property
@@ -154,58 +133,51 @@ class Screening:
         still = [*self.not_tested.values()].count(NOTHING_CHANGED)
         return len(self.scored) + still, able
 
-    def _try(self, group: Sequence[Hypothesis]) -> None:
-        failures = 0
-        for hypothesis in group:
-            self.bar.set_description(hypothesis.name, refresh=False)
-            self.bar.update()
-            why = self.scorer.lacks(hypothesis)
-            if why:
-                self.not_tested[hypothesis.name] = why
-                continue
-            try:
-                scores = self._score(hypothesis)
-                failures = 0
-            except (KeyboardInterrupt, StoppedError) as error:
-                self.stop(error)
-                self.not_tested[hypothesis.name] = self.not_tested[FURTHER]
-            except RounddiagError as error:
-                self.not_tested[hypothesis.name] = _reason(error)
-                failures += isinstance(error, ServerError)
-                if failures == MOST_FAILURES:
-                    self.stop(error)
+    def _try(self, hypothesis: Hypothesis) -> None:
+        self.bar.set_description(hypothesis.name, refresh=False)
+        self.bar.update()
+        why = self.scorer.lacks(hypothesis)
+        if why:
+            self.not_tested[hypothesis.name] = why
+            return
+        try:
+            if self._changes(hypothesis):
+                self.scored.append(hypothesis)
             else:
-                if scores is None:
-                    self.not_tested[hypothesis.name] = NOTHING_CHANGED
-                else:
-                    self.scored[hypothesis] = scores
-        self.results = self.judge()
+                self.not_tested[hypothesis.name] = NOTHING_CHANGED
+            self._failures = 0
+        except (KeyboardInterrupt, StoppedError) as error:
+            self.stop(error)
+            self.not_tested[hypothesis.name] = self.not_tested[FURTHER]
+        except RounddiagError as error:
+            self.not_tested[hypothesis.name] = _reason(error)
+            self._failures += isinstance(error, ServerError)
+            if self._failures == MOST_FAILURES:
+                self.stop(error)
 
-    def _score(self, hypothesis: Hypothesis) -> Array | None:
-        """Score a hypothesis; None if it changes nothing in any sample to come."""
-        scores = self.scorer.column((hypothesis,), self.first)
-        more = self.order[:SECOND]
-        is_still = np.isnan(scores).all() and (
-            len(more) == len(self.first)
-            or np.isnan(self.scorer.column((hypothesis,), more)).all()
+    def _changes(self, hypothesis: Hypothesis) -> bool:
+        """Score a hypothesis; return whether it changes any of the samples to come."""
+        parts = [self.first, dict.fromkeys(self.order[:SECOND])]
+        return any(
+            not np.isnan(self.scorer.column((hypothesis,), stops)).all()
+            for stops in parts[: 2 if len(self.order) > FIRST else 1]
         )
-        return None if is_still else scores
 
-    def _limits(self, number: int) -> dict[int, int]:
-        """Return where samples may end: after the round of so many tokens far off."""
+    def _cut(self, number: int) -> Stops:
+        """Let samples end after the round of so many tokens far off."""
         table = self.scorer.table(self.first)
         far = np.zeros(len(table), dtype=bool)
         for engine in table.engines:
             far |= _is_far(table, engine)
-        limits = {}
-        for sample in self.first:
+        stops = dict(self.first)
+        for sample in stops:
             trajectory, mine = self.scorer.samples[sample], table.sample == sample
             at = np.flatnonzero(far[mine])[:number]
             if len(at) == number:
                 last = int(trajectory.targets[at[-1]])
-                stops = (stop for _, stop in trajectory.rounds)
-                limits[sample] = next(stop for stop in stops if stop > last)
-        return limits
+                ends = (stop for _, stop in trajectory.rounds)
+                stops[sample] = next(stop for stop in ends if stop > last)
+        return stops
 
 
 def _is_far(table: ScoreTable, engine: str) -> Array:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,15 +24,16 @@ from rounddiag.proof.judge import (
     judge,
     noise_floor,
 )
-from rounddiag.proof.scorer import Scorer, StoppedError
-from rounddiag.proof.scores import ScoreTable
+from rounddiag.proof.scorer import Chain, Scorer, StoppedError
+from rounddiag.proof.scores import ScoreTable, Stops
 from rounddiag.proof.verdict import EngineResult
 from rounddiag.proof.weights import kept_rounds, weights_by_sample
 
 Finalists: TypeAlias = tuple[Sequence[Hypothesis], AbstractSet[str] | None]
 """Hypotheses, and the names of families that are fitted; None for all."""
-Chain: TypeAlias = tuple[Hypothesis, ...]
 Ranking: TypeAlias = list[tuple[Hypothesis, Opinion]]
+
+_Known = TypeVar("_Known")
 
 FEW = 2  # samples to which a number is fitted
 KEPT = 5  # hypotheses of each engine that are scored on more samples
@@ -50,106 +52,98 @@ class Search:
     known: All hypotheses that are tried: the more, the more evidence one needs.
     checkpoints: Those about older weights.
     names: Families or causes whose numbers are fitted; None for all.
-    tables, opinions, fitted, about_columns: What is known already.
     """
 
     scorer: Scorer
     known: Sequence[Hypothesis]
     checkpoints: Sequence[Hypothesis] = ()
     names: AbstractSet[str] | None = None
-    tables: dict[object, ScoreTable] = field(default_factory=dict)
-    opinions: dict[object, Opinion] = field(default_factory=dict)
-    fitted: dict[object, Hypothesis | None] = field(default_factory=dict)
-    about_columns: dict[object, Sequence[tuple[Hypothesis, Array, Array | None]]] = (
-        field(default_factory=dict)
-    )
+    _memory: dict[object, Any] = field(default_factory=dict)
 
-    def table(self, samples: Sequence[int]) -> ScoreTable:
+    def once(self, key: object, compute: Callable[[], _Known]) -> _Known:
+        """Return what a key stands for, which is computed the first time only."""
+        if key not in self._memory:
+            self._memory[key] = compute()
+        known: _Known = self._memory[key]
+        return known
+
+    def table(self, stops: Stops) -> ScoreTable:
         """Return the scores of plain inputs beside those of the batch."""
-        key = self.part(samples)
-        if key not in self.tables:
-            self.tables[key] = self.scorer.table(samples)
-        return self.tables[key]
+        return self.once(tuple(stops.items()), lambda: self.scorer.table(stops))
 
-    def part(self, samples: Sequence[int]) -> object:
-        """Return what tells apart the tokens of samples that are cut or whole."""
-        return tuple((sample, self.scorer.limits.get(sample)) for sample in samples)
-
-    def judge_base(self, samples: Sequence[int]) -> list[EngineResult]:
+    def judge_base(self, stops: Stops) -> list[EngineResult]:
         """Return how well unchanged inputs reproduce each engine."""
-        table = self.table(samples)
+        table = self.table(stops)
         number = len(self.known) + len(FITTED)
         return [
             EngineResult(
                 engine=engine,
                 base=base_opinion(table, engine, noise_floor(table, engine)),
                 num_hypotheses=number,
-                samples=samples,
+                table=table,
             )
             for engine in self.scorer.engines
         ]
 
     def judge(
-        self, samples: Sequence[int], tested: Mapping[str, Finalists]
+        self, stops: Stops, tested: Mapping[str, Finalists]
     ) -> list[EngineResult]:
         """Return what reproduces each engine, of the hypotheses tested about it."""
-        results = []
-        for base in self.judge_base(samples):
-            if is_exact(base.base):
-                results.append(base)
-            else:
-                trial = _Trial(self, base.engine, samples, *tested[base.engine])
-                results.append(trial.run(base))
-        return results
+        return [
+            base
+            if is_exact(base.base)
+            else _Trial(self, base, *tested[base.engine]).run()
+            for base in self.judge_base(stops)
+        ]
 
     def choose(
-        self, samples: Sequence[int], screened: Mapping[Hypothesis, Array]
+        self, stops: Stops, screened: Sequence[Hypothesis]
     ) -> dict[str, Finalists]:
         """Return the best hypotheses about each engine of those that were screened."""
-        best: dict[str, Finalists] = {}
-        for result in self.judge_base(samples):
-            if is_exact(result.base):
-                continue
-            trial = _Trial(self, result.engine, samples, (), None)
-            ranked = sort_ranking(
-                (hypothesis, trial.opinion(hypothesis, scores))
-                for hypothesis, scores in screened.items()
-            )
-            alike = {
-                hypothesis: correlate_changes(trial.table, result.engine, scores)
-                for hypothesis, scores in screened.items()
-            }
-            finalists = [pair[0] for pair in ranked if pair[1].reproduces]
-            finalists += [pair[0] for pair in ranked[:KEPT]]
-            finalists += sorted(alike, key=alike.__getitem__, reverse=True)[:ALIKE]
-            best[result.engine] = list(dict.fromkeys(finalists)), None
-        return best
+        return {
+            base.engine: (_Trial(self, base, screened, None).choose(), None)
+            for base in self.judge_base(stops)
+            if not is_exact(base.base)
+        }
 
 
 class _Trial:
+    """Hypotheses about one engine, on the tokens of one table."""
+
     def __init__(
         self,
         search: Search,
-        engine: str,
-        samples: Sequence[int],
+        base: EngineResult,
         tested: Sequence[Hypothesis],
         families: AbstractSet[str] | None,
     ) -> None:
         self.search, self.scorer = search, search.scorer
-        self.engine, self.samples = engine, samples
+        self.base, self.engine, self.table = base, base.engine, base.table
         self.tested, self.families = tested, families
-        self.table = search.table(samples)
-        self.floor = noise_floor(self.table, engine)
-        self.part = search.part(samples)
+        self.floor = noise_floor(self.table, self.engine)
 
-    def run(self, base: EngineResult) -> EngineResult:
+    def choose(self) -> list[Hypothesis]:
+        """Return those that reproduce the engine, the best, and the most alike."""
+        ranked = sort_ranking((each, self.opinion(each)) for each in self.tested)
+        chosen = [hypothesis for hypothesis, that in ranked if that.reproduces]
+        chosen += [hypothesis for hypothesis, _ in ranked[:KEPT]]
+        chosen += sorted(self.tested, key=self._likeness, reverse=True)[:ALIKE]
+        return list(dict.fromkeys(chosen))
+
+    def _likeness(self, hypothesis: Hypothesis) -> float:
+        return correlate_changes(self.table, self.engine, self._column((hypothesis,)))
+
+    def _column(self, chain: Chain) -> Array:
+        return self.scorer.column(chain, self.table.stops)
+
+    def run(self) -> EngineResult:
         """Return what holds together, at most two, and the ranking that the last won.
 
         If none reproduces the engine alone, each of the best is taken as the new base
         of all others.
         """
         first = self._rank((), self.table)
-        threshold = np.log(LEAST_RATIO * base.num_hypotheses)
+        threshold = np.log(LEAST_RATIO * self.base.num_hypotheses)
         good = [pair for pair in first[:BEAM] if pair[1].evidence >= threshold]
         chain, last = good[:1], first
         if good and not good[0][1].reproduces:
@@ -158,7 +152,7 @@ class _Trial:
                 chain, last = min(
                     pairs, key=lambda each: each[0][-1][1].residual_to_noise
                 )
-        return replace(base, ranking=first, chain=chain, last=last)
+        return replace(self.base, ranking=first, chain=chain, last=last)
 
     def _pairs(self, good: Ranking) -> Iterator[tuple[Ranking, Ranking]]:
         """Yield two that reproduce the engine together, and the ranking of the second.
@@ -177,117 +171,83 @@ class _Trial:
                 swapped += [each for each in ranked if each in self.search.known][:1]
         if is_found or not swapped:
             return
-        alike = max(
-            self.tested,
-            key=lambda hypothesis: correlate_changes(
-                self.table, self.engine, self.scorer.column((hypothesis,), self.samples)
-            ),
-        )
+        alike = max(self.tested, key=self._likeness)
         for hypothesis in dict.fromkeys([*swapped, alike]):
-            scores = self.scorer.column((hypothesis,), self.samples)
-            alone = judge(
-                self.table,
-                self.engine,
-                hypothesis.name,
-                scores,
-                self.floor,
-                is_whole=True,
-            )
+            alone = self.opinion(replace(hypothesis, is_whole=True))
             more = self._rank_on((hypothesis, alone))
             if more and more[0][1].reproduces:
                 yield [(hypothesis, alone), more[0]], more
 
     def _rank_on(self, pair: tuple[Hypothesis, Opinion]) -> Ranking:
-        here = self.table.rebase(self.engine, pair[1].scores)
+        engines = {self.engine: self.table.engines[self.engine]}
+        here = replace(self.table.rebase(pair[1].scores), engines=engines)
         return self._rank((pair[0],), here)
 
     def opinion(
-        self,
-        hypothesis: Hypothesis,
-        scores: Array,
-        chain: Chain = (),
-        table: ScoreTable | None = None,
+        self, hypothesis: Hypothesis, chain: Chain = (), table: ScoreTable | None = None
     ) -> Opinion:
-        """Judge a hypothesis on top of those that hold already."""
-        key = (self.engine, self.part, chain, hypothesis)
-        known = self.search.opinions
-        if key not in known:
-            known[key] = judge(
-                self.table if table is None else table,
-                self.engine,
-                hypothesis.name,
-                scores,
-                self.floor,
-                is_whole=hypothesis.is_whole,
-                excludes=hypothesis.excludes,
-            )
-        return known[key]
+        """Judge a hypothesis on top of those that hold already, in a table of these."""
+        here = self.table if table is None else table
+
+        def compute() -> Opinion:
+            scores = self._column((*chain, hypothesis))
+            return judge(here, self.engine, hypothesis, scores, self.floor)
+
+        return self.search.once((self.engine, self.table, chain, hypothesis), compute)
 
     def _rank(self, chain: Chain, table: ScoreTable) -> Ranking:
-        def add(hypothesis: Hypothesis) -> None:
-            with suppress(StoppedError):
-                scores = self.scorer.column((*chain, hypothesis), self.samples)
-                ranking.append(
-                    (hypothesis, self.opinion(hypothesis, scores, chain, table))
-                )
+        def add(hypotheses: Iterable[Hypothesis]) -> None:
+            for each in hypotheses:
+                with suppress(StoppedError):
+                    ranking.append((each, self.opinion(each, chain, table)))
 
         ranking: Ranking = []
-        for hypothesis in self.tested:
-            if hypothesis not in chain:
-                add(hypothesis)
+        add(each for each in self.tested if each not in chain)
         if "logits" in self.scorer.engine.abilities:
-            for hypothesis in self._fit(chain, table):
-                add(hypothesis)
+            add(self._fit(chain, table))
         if not chain:
-            for hypothesis, scores, unknown in self._about_columns():
-                here = table if unknown is None else table.without(self.engine, unknown)
-                ranking.append(
-                    (hypothesis, self.opinion(hypothesis, scores, chain, here))
-                )
-            wheres = [(hypothesis, opinion.where) for hypothesis, opinion in ranking]
-            for hypothesis in kept_rounds(wheres):
-                add(hypothesis)
+            ranking += self._about_columns()
+            add(kept_rounds([(each, opinion.where) for each, opinion in ranking]))
         return sort_ranking(ranking)
 
-    def _about_columns(self) -> Sequence[tuple[Hypothesis, Array, Array | None]]:
-        """Return hypotheses whose scores follow from those that are known.
+    def _about_columns(self) -> Ranking:
+        """Judge hypotheses whose scores follow from those that are known."""
 
-        With the tokens about which they say nothing.
-        """
-        key = (self.engine, self.part)
-        known = self.search.about_columns
-        if key not in known:
-            given = self.scorer, self.table, self.engine, self.samples
+        def compute() -> Iterator[tuple[Hypothesis, Opinion]]:
+            given = self.scorer, self.table, self.engine
             scored = [*column_scores(*given)]
             with suppress(StoppedError):
-                mixed = weights_by_sample(*given, self.search.checkpoints)
-                scored += [] if mixed is None else [(*mixed, None)]
-            known[key] = scored
-        return known[key]
+                scored += weights_by_sample(*given, self.search.checkpoints)
+            for hypothesis, scores, unknown in scored:
+                here = self.table.without(self.engine, unknown)
+                yield (
+                    hypothesis,
+                    judge(here, self.engine, hypothesis, scores, self.floor),
+                )
+
+        return self.search.once((self.engine, self.table), lambda: [*compute()])
 
     def _fit(self, chain: Chain, table: ScoreTable) -> Iterator[Hypothesis]:
-        few = self.samples[:FEW]
-        part = self.search.part(few)
-        small = table.take(np.isin(table.sample, few))
-        known = self.search.fitted
+        small = table.of_samples([*table.stops][:FEW])
 
         def compute(hypotheses: Sequence[Hypothesis]) -> Array:
             chains = [(*chain, hypothesis) for hypothesis in hypotheses]
-            return np.stack([self.scorer.column(each, few) for each in chains])
+            return np.stack([self.scorer.column(each, small.stops) for each in chains])
+
+        def fit(family: Family) -> Hypothesis | None:
+            self.scorer.clock.go_on()
+            return fit_family(family, small, self.engine, compute)
 
         for family in self._families(chain, table):
-            key = (self.engine, part, chain, family.name)
+            key = (self.engine, tuple(small.stops.items()), chain, family.name)
             with suppress(StoppedError):
-                if key not in known:
-                    self.scorer.go_on()
-                    known[key] = fit_family(family, small, self.engine, compute)
-                hypothesis = known[key]
+                hypothesis = self.search.once(key, partial(fit, family))
                 if hypothesis is not None:
                     yield hypothesis
 
     def _families(self, chain: Chain, table: ScoreTable) -> Iterator[Family]:
-        residual = table.base - table.engines[self.engine]
-        biases = bias_families(self.scorer.token_ids(self.samples), residual)
+        ids = self.scorer.batch.require_ids().cpu().numpy()[table.at]
+        biases = bias_families(ids, table.base - table.engines[self.engine])
         names = self.search.names
         sampling = [
             family

@@ -10,9 +10,9 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,15 +27,11 @@ from rounddiag.proof.scores import check_log_probs
 from rounddiag.proof.trajectory import Request, to_flat
 
 
-@dataclass(frozen=True, eq=False)
-class TrainerInputs:
-    """What a function is called with.
+class TrainerInputs(NamedTuple):
+    """What a function is called with: image tokens are expanded.
 
-    Attributes
-    ----------
-    ids: Image tokens expanded.
-    images: Pictures of Pillow, as the processor gets them.
-    positions: Of shape (1 or 3, length).
+    Pictures are Pillow's, as the processor gets them; positions have shape
+    (1 or 3, length).
     """
 
     ids: list[int]
@@ -64,7 +60,7 @@ def join_inputs(first: TrainerInputs, second: TrainerInputs) -> TrainerInputs:
 
 def score_alone(function: Callable[..., Any], inputs: TrainerInputs) -> Array:
     """Return the function's log-prob of each id; of the first it is not read."""
-    answer = function(inputs.ids, inputs.images, inputs.positions)
+    answer = function(*inputs)
     values = np.asarray(answer, dtype=np.float64)
     if values.shape != (len(inputs.ids),):
         raise BatchError.build(

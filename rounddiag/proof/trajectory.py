@@ -90,11 +90,6 @@ class Trajectory:
         sizes = [stop - max(start, 1) for start, stop in self.rounds]
         return np.repeat(np.arange(len(sizes)), np.maximum(sizes, 0))
 
-    @cached_property
-    def areas(self) -> list[int]:
-        """The pixels of each picture."""
-        return [width * height for width, height in (shot.size for shot in self.shots)]
-
     def picture_tokens(self, first: int, stop: int) -> Tensor:
         """Return which ids belong to pictures `first` to `stop`, with their markers."""
         is_picture = torch.zeros(len(self.ids), dtype=torch.bool)
@@ -157,6 +152,27 @@ class Request:
             source=torch.arange(len(trajectory.ids)),
             is_scored=is_scored,
             pictures=pictures,
+        )
+
+    @classmethod
+    def of_parts(
+        cls,
+        trajectory: Trajectory,
+        parts: Iterable[slice | Tensor],
+        pictures: tuple[Picture, ...],
+    ) -> Request:
+        """Return the request of parts of a sample and, between them, of other ids."""
+        whole, own = cls.of_sample(trajectory), torch.arange(len(trajectory.ids))
+        pairs = [
+            (trajectory.ids[part], own[part])
+            if isinstance(part, slice)
+            else (part, torch.full_like(part, -1))
+            for part in parts
+        ]
+        ids, source = map(torch.cat, zip(*pairs, strict=True))
+        is_scored = (source >= 0) & whole.is_scored[source.clamp(min=0)]
+        return replace(
+            whole, ids=ids, source=source, is_scored=is_scored, pictures=pictures
         )
 
     def keep(self, inside: Tensor, pictures: tuple[Picture, ...]) -> Request:
@@ -234,11 +250,6 @@ class Samples:
             return image_token(self.batch)
         except UntestableError:
             return None
-
-    @property
-    def known(self) -> tuple[Trajectory, ...]:
-        """The samples that were read so far."""
-        return tuple(self._known.values())
 
     @property
     def longest_prompt(self) -> int:

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 import pandas as pd
+import torch
 
 from rounddiag.batch import Batch
 from rounddiag.proof.engines.server import ServerEngine
@@ -17,6 +18,7 @@ from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE, Opinion
 from rounddiag.proof.proof import NOT_APPLICABLE, ONLY, Conclusion, Proof
 from rounddiag.proof.scorer import Scorer
+from rounddiag.proof.scores import ScoreTable
 from rounddiag.proof.trajectory import to_flat
 from rounddiag.proof.weights import WEIGHTS
 from rounddiag.wording import percent
@@ -42,16 +44,16 @@ class EngineResult:
     ranking: Against the base, best first; empty for an engine that needs no hypothesis.
     chain: What was accepted, one after the other.
     last: The ranking in which the last of the chain won.
-    samples: Those that were judged, in the order of the scores of an opinion.
+    table: The tokens that were judged, in the order of the scores of an opinion.
     """
 
     engine: str
     base: Opinion
     num_hypotheses: int
+    table: ScoreTable
     ranking: Sequence[tuple[Hypothesis, Opinion]] = ()
     chain: Sequence[tuple[Hypothesis, Opinion]] = ()
     last: Sequence[tuple[Hypothesis, Opinion]] = ()
-    samples: Sequence[int] = ()
 
     @property
     def is_sound(self) -> bool:
@@ -71,11 +73,6 @@ class EngineResult:
         return self.chain[-1][1].is_proof(number)
 
     @property
-    def rivals(self) -> list[Hypothesis]:
-        """Hypotheses of other causes that do as well as the last of the chain."""
-        return [hypothesis for hypothesis, _ in self._rivals]
-
-    @property
     def is_clear(self) -> bool:
         """Whether all rivals read what the last of the chain reads.
 
@@ -83,11 +80,12 @@ class EngineResult:
         """
         return all(
             np.array_equal(opinion.scores, self.chain[-1][1].scores, equal_nan=True)
-            for _, opinion in self._rivals
+            for _, opinion in self.rivals
         )
 
     @property
-    def _rivals(self) -> list[tuple[Hypothesis, Opinion]]:
+    def rivals(self) -> list[tuple[Hypothesis, Opinion]]:
+        """Hypotheses of other causes that do as well as the last of the chain."""
         if not self.is_proved:
             return []
         best, mine = self.chain[-1]
@@ -197,7 +195,7 @@ def _conclude(result: EngineResult) -> Conclusion:
         says=tuple(each.says for each, _ in result.chain),
         causes=tuple(dict.fromkeys(cause_of(*pair) for pair in result.chain)),
         opinions=tuple(opinion for _, opinion in result.chain),
-        rivals=tuple(each.says for each in result.rivals),
+        rivals=tuple(each.says for each, _ in result.rivals),
     )
 
 
@@ -240,21 +238,18 @@ def _scored_batch(scorer: Scorer, results: Sequence[EngineResult]) -> Batch:
         if not result.chain or result.chain[-1][0].is_column:
             continue
         # The last of the chain was judged on top of the others, where they hold.
-        inside = [scorer.is_inside(each) for each in result.samples]
-        column = np.full(sum(map(len, inside)), np.nan)
-        column[np.concatenate(inside)] = result.chain[-1][1].scores
-        parts = np.split(column, np.cumsum([len(each) for each in inside])[:-1])
-        known = [scorer.samples[each] for each in result.samples]
-        name = " + ".join(each.name for each, _ in result.chain)
-        scores[name] = to_flat(batch, zip(known, parts, strict=True))
+        flat = torch.full((batch.num_positions,), torch.nan)
+        flat[result.table.at] = torch.from_numpy(result.chain[-1][1].scores).float()
+        scores[" + ".join(each.name for each, _ in result.chain)] = flat
     return replace(batch, scores=scores)[samples]
 
 
 def _name_refuted(
     results: Sequence[EngineResult], chosen: Sequence[EngineResult]
 ) -> tuple[str, ...]:
-    good = {each.name for result in chosen for each, _ in result.chain}
-    good |= {each.name for result in chosen for each in result.rivals}
+    good = {
+        each.name for result in chosen for each, _ in (*result.chain, *result.rivals)
+    }
     tested = [
         each.says
         for result in results

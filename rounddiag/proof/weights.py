@@ -122,20 +122,17 @@ def weights_by_sample(
     scorer: Scorer,
     table: ScoreTable,
     engine: str,
-    samples: Sequence[int],
     known: Sequence[Hypothesis],
-) -> tuple[Hypothesis, Array] | None:
-    """Return the hypothesis that each sample has the weights that fit it best."""
+) -> Iterator[tuple[Hypothesis, Array, None]]:
+    """Yield the hypothesis that each sample has the weights that fit it best."""
     if len(known) < 2:  # noqa: PLR2004 a choice
-        return None
-    columns = {
-        hypothesis.name: scorer.column((hypothesis,), samples) for hypothesis in known
-    }
+        return
+    columns = {each.name: scorer.column((each,), table.stops) for each in known}
     columns["base"] = table.base
     far = {name: np.abs(table.residual(engine, v)) for name, v in columns.items()}
     mixed = table.base.copy()
     chosen: dict[str, int] = {}
-    for sample in samples:
+    for sample in table.stops:
         mine = table.sample == sample
         left = {
             name: float(np.nansum(values[mine].clip(max=10)))
@@ -145,7 +142,7 @@ def weights_by_sample(
         chosen[best] = chosen.get(best, 0) + 1
         mixed[mine] = columns[best][mine]
     if len(chosen) < 2:  # noqa: PLR2004 one of the plain hypotheses says it
-        return None
+        return
     says = {hypothesis.name: hypothesis.says for hypothesis in known}
     says["base"] = "the weights given"
     parts = [f"{says[name]} in {number}" for name, number in chosen.items()]
@@ -154,7 +151,7 @@ def weights_by_sample(
         cause="stale_weights",
         says=f"older weights, which differ by sample ({', '.join(parts)})",
     )
-    return hypothesis, mixed
+    yield hypothesis, mixed, None
 
 
 def _cached_prompt(weights: str, label: str) -> Hypothesis:

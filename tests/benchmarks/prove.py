@@ -149,11 +149,11 @@ class Clock:
 
     def __enter__(self) -> Self:
         def timed(scorer: Scorer, chain: Sequence[Any], *args: Any, **more: Any) -> Any:
-            begin, before = time.process_time(), scorer.num_read
+            begin, before = time.process_time(), scorer.clock.num_read
             try:
                 return self._score(scorer, chain, *args, **more)
             finally:
-                self.num_read += scorer.num_read - before
+                self.num_read += scorer.clock.num_read - before
                 name = kind_of(chain, **more)
                 spent = time.process_time() - begin
                 self.seconds[name] = self.seconds.get(name, 0.0) + spent

@@ -17,6 +17,7 @@ from rounddiag.errors import BatchError
 from rounddiag.proof.gate import Gate, Reference
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scores import ScoreTable, check_log_probs
+from rounddiag.proof.trajectory import Samples
 from tests.proof.test_prove import make_batch, say, score, sound, without_system
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
@@ -243,7 +244,7 @@ def test_samples_are_different_and_of_the_batch(samples: Any, expected: Any) -> 
             rd.prove(batch, score, samples=samples)
         assert caught.value.__context__ is None  # no error inside an error
         return
-    fields = {"batch": batch, "chains": split_chains(batch)}
+    fields = {"batch": batch, "samples": Samples(split_chains(batch))}
     scorer = type("All", (), {**fields, "engines": ("old", "rollout")})()
     scorer.can_score = lambda _: True
     chosen = choose_samples(scorer, samples)
@@ -256,7 +257,7 @@ def test_samples_with_the_largest_mismatch_come_first_and_each_third_is_a_contro
     batch = make_batch(sound)
     row = torch.repeat_interleave(torch.arange(8), batch.lengths)
     batch = replace(batch, old_log_probs=batch.log_probs("rollout") - 0.1 * row)
-    fields = {"batch": batch, "chains": split_chains(batch)}
+    fields = {"batch": batch, "samples": Samples(split_chains(batch))}
     scorer: Any = type("All", (), {**fields, "engines": ("old", "rollout")})()
     scorer.can_score = lambda _: True
     assert choose_samples(scorer, None) == [7, 6, 0, 5, 4, 1, 3, 2]
@@ -273,6 +274,7 @@ def table(residual: float, usual: float | None = None, own: float = 0.01) -> Sco
         spread=np.ones(400),
         sample=np.repeat(np.arange(4), 100),
         round=np.tile(np.repeat([0, 1], 50), 4),
+        at=np.arange(400),
         usual=None if usual is None else np.full(400, usual),
     )
 

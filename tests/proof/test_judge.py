@@ -38,14 +38,19 @@ def make_table(
         spread=np.ones(number),
         sample=np.repeat(np.arange(NUM_SAMPLES), SIZE),
         round=np.tile(np.repeat([0, 1], SIZE // 2), NUM_SAMPLES),
+        at=np.arange(number),
     )
     return table, base + moved
+
+
+def named(name: str, **traits: Any) -> Hypothesis:
+    return Hypothesis(name=name, cause=name, says=name, **traits)
 
 
 def test_the_true_hypothesis_is_proved() -> None:
     table, scores = make_table(fault=0.2)
     floor = noise_floor(table, "old")
-    opinion = judge(table, "old", "true", scores, floor)
+    opinion = judge(table, "old", named("true"), scores, floor)
     assert opinion.is_proof(100)
     assert opinion.where == "all"
     assert opinion.residual_to_noise == pytest.approx(1, abs=0.5)
@@ -54,7 +59,7 @@ def test_the_true_hypothesis_is_proved() -> None:
 
 def test_it_is_not_proved_for_the_sound_engine() -> None:
     table, scores = make_table(fault=0.2)
-    opinion = judge(table, "rollout", "true", scores, noise_floor(table, "old"))
+    opinion = judge(table, "rollout", named("true"), scores, noise_floor(table, "old"))
     assert not opinion.reproduces
     assert opinion.evidence <= 0
 
@@ -62,7 +67,7 @@ def test_it_is_not_proved_for_the_sound_engine() -> None:
 def test_half_of_the_way_is_better_and_no_proof() -> None:
     table, scores = make_table(fault=0.2)
     half = (scores + table.base) / 2
-    opinion = judge(table, "old", "half", half, noise_floor(table, "old"))
+    opinion = judge(table, "old", named("half"), half, noise_floor(table, "old"))
     assert opinion.evidence > np.log(20 * 100)
     assert opinion.share == pytest.approx(0.5, abs=0.05)
     assert not opinion.is_proof(100)
@@ -80,7 +85,7 @@ def test_a_hypothesis_may_hold_in_a_part(
     is_part = (at >= low) & (at < high)
     old = np.where(is_part, table.engines["old"], table.engines["rollout"])
     changed = replace(table, engines={**table.engines, "old": old})
-    opinion = judge(changed, "old", "true", scores, noise_floor(changed, "old"))
+    opinion = judge(changed, "old", named("true"), scores, noise_floor(changed, "old"))
     assert opinion.where == where
     assert opinion.is_proof(100)
 
@@ -91,7 +96,7 @@ def test_nothing_is_proved_of_noise(seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     wrong = table.base + 0.1 * rng.standard_normal(len(table))
     for engine in table.engines:
-        opinion = judge(table, engine, "wrong", wrong, noise_floor(table, "old"))
+        opinion = judge(table, engine, named("wrong"), wrong, noise_floor(table, "old"))
         assert not opinion.reproduces
         base = base_opinion(table, engine, noise_floor(table, engine))
         assert base.residual_to_noise < 2
@@ -99,7 +104,9 @@ def test_nothing_is_proved_of_noise(seed: int) -> None:
 
 def test_a_change_below_the_noise_has_no_power() -> None:
     table, _ = make_table()
-    opinion = judge(table, "old", "same", table.base + 1e-6, noise_floor(table, "old"))
+    opinion = judge(
+        table, "old", named("same"), table.base + 1e-6, noise_floor(table, "old")
+    )
     assert not opinion.is_powered
 
 
@@ -114,6 +121,7 @@ def test_certain_tokens_do_not_lower_the_noise() -> None:
         "spread": np.r_[table.spread, certain],
         "sample": np.r_[table.sample, table.sample],
         "round": np.r_[table.round, table.round],
+        "at": np.arange(2 * number),
     }
     assert ScoreTable(**double).floor == pytest.approx(table.floor)
 
@@ -146,6 +154,7 @@ def test_changes_of_the_same_tokens_in_the_same_direction_correlate() -> None:
         spread=np.ones(4),
         sample=np.zeros(4, dtype=np.int64),
         round=np.zeros(4, dtype=np.int64),
+        at=np.arange(4),
     )
     for change, expected in (
         ([0.5, -0.5, 0.0, 9.0], 1.0),
@@ -177,9 +186,11 @@ def test_a_truncation_needs_tokens_that_it_excludes(
     engines = {**table.engines, engine: moved + table.engines[engine] - table.base}
     changed = replace(table, engines=engines)
     floor = noise_floor(changed, engine)
-    opinion = judge(changed, engine, "top_p", moved, floor, excludes=True)
+    opinion = judge(changed, engine, named("top_p", excludes=True), moved, floor)
     assert opinion.is_powered is is_proof
-    assert judge(changed, engine, "shift", moved, floor).is_powered is (kept == 0.9)
+    assert judge(changed, engine, named("shift"), moved, floor).is_powered is (
+        kept == 0.9
+    )
 
 
 def test_a_trainer_that_truncates_calls_drawn_tokens_impossible() -> None:
@@ -187,7 +198,7 @@ def test_a_trainer_that_truncates_calls_drawn_tokens_impossible() -> None:
     gone = np.arange(len(table)) % 20 == 0
     moved = np.where(gone, -np.inf, table.base + 0.1)
     changed = replace(table, engines={**table.engines, "old": moved})
-    opinion = judge(changed, "old", "top_p", moved, 0.005, excludes=True)
+    opinion = judge(changed, "old", named("top_p", excludes=True), moved, 0.005)
     assert opinion.is_powered
 
 
@@ -211,7 +222,7 @@ def test_a_rival_that_reads_something_else_leaves_the_cause_open() -> None:
             is_powered=True,
             scores=np.array(scores),
         )
-        return Hypothesis(name=cause, cause=cause, says=cause), opinion
+        return named(cause), opinion
 
     best = tried("prompt_mismatch", -1.0, np.nan)
     for rival, is_clear in (
@@ -222,6 +233,7 @@ def test_a_rival_that_reads_something_else_leaves_the_cause_open() -> None:
         result = EngineResult(
             engine="rollout",
             base=best[1],
+            table=make_table()[0],
             num_hypotheses=2,
             chain=[best],
             last=[best, rival],

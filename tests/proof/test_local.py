@@ -97,10 +97,10 @@ def test_a_log_softmax_in_bfloat16_is_tried_where_values_are_of_bfloat16(
         rows.append(own.float())
     changed = replace(batch, old_log_probs=torch.cat(rows))
     scorer = Scorer(changed, LocalEngine.open(folder))
-    table = scorer.table([0, 1])
+    table = scorer.table({0: None, 1: None})
 
     def tried(engine: str) -> dict[str, Any]:
-        columns = column_scores(scorer, table, engine, [0, 1])
+        columns = column_scores(scorer, table, engine)
         return {hypothesis.name: scores for hypothesis, scores, _ in columns}
 
     scores = tried("old")["log_softmax_bfloat16"]

@@ -44,7 +44,7 @@ def test_every_hypothesis_scores_as_in_whole_passes(
         scorer = Scorer(batch, engine)
         engine.forget()
         return {
-            hypothesis.name: scorer.column((hypothesis,), [0, 1])
+            hypothesis.name: scorer.column((hypothesis,), {0: None, 1: None})
             for hypothesis in known
             if not scorer.lacks(hypothesis)
         }

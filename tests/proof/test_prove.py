@@ -19,11 +19,10 @@ import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.proof import Proof
-from rounddiag.proof.engines.opening import FunctionEngine
 from rounddiag.proof.hypotheses import register_hypothesis, unregister_hypothesis
 from rounddiag.proof.hypotheses.context import drop_tokens, opening_length
 from rounddiag.proof.hypotheses.history import _after, _read_recorded
-from rounddiag.proof.scorer import Scorer, StoppedError
+from rounddiag.proof.scorer import Clock, StoppedError
 from rounddiag.proof.trajectory import Picture, Request, read_trajectory
 
 OPEN, NUM_SAMPLES = 1, 8
@@ -212,15 +211,14 @@ def test_recorded_prompts_have_the_newest_pictures(size: int) -> None:
     ids[5:9] = ids[42:46] = 99  # in the prompt, and between the rounds
     trajectory = replace(trajectory, ids=ids, spans=((5, 9), (42, 46)), image_token=99)
     prompt = np.array([OPEN, *[99] * size, 7])
-    base = Request.of_sample(trajectory)
     shown = [(Picture(0, 0), 4), (Picture(0, 1), 4)]
-    request = _after(prompt, trajectory, base, 1, shown)
+    request = _after(prompt, trajectory, 1, shown)
     assert request is not None
     assert request.ids.tolist() == [OPEN, 99, 99, 99, 99, 7, *ids[50:80].tolist()]
     assert [picture.index for picture in request.pictures] == [1]
     assert request.source.tolist() == [-1] * 6 + list(range(50, 80))
     longer = np.concatenate([prompt, [99] * 3, prompt])
-    assert _after(longer, trajectory, base, 1, shown) is None
+    assert _after(longer, trajectory, 1, shown) is None
 
 
 def test_what_is_known_is_judged_after_an_interrupt(
@@ -383,12 +381,11 @@ def test_no_pass_begins_that_would_end_ten_seconds_too_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """100 tokens took 10 s, and 5 s are left: 140 tokens end 9 s late, 160 11 s."""
-    scorer = Scorer(make_batch(without_system), FunctionEngine(score))
     monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
-    scorer.deadline, scorer.spent, scorer.num_read = 105.0, 10.0, 100
-    scorer.go_on(140)
+    clock = Clock(deadline=105.0, spent=10.0, num_read=100)
+    clock.go_on(140)
     with pytest.raises(StoppedError, match="no time was left"):
-        scorer.go_on(160)
-    scorer.deadline = 99.0
+        clock.go_on(160)
+    clock = Clock(deadline=99.0)
     with pytest.raises(StoppedError):
-        scorer.go_on()
+        clock.go_on()

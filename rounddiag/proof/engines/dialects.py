@@ -158,15 +158,9 @@ class Vllm:
                 _id_of(entry, token) for entry, token in zip(entries, ids, strict=False)
             ]
             read += [-1] * (len(entries) - len(read))
-        values = [
-            _pick(entry, str(token), "logprob") if at else None
-            for at, (entry, token) in enumerate(zip(entries, ids, strict=False))
-        ]
+        own = [_pick(e, str(token)) for e, token in zip(entries, ids, strict=False)]
+        values = [None, *(_pick(each, "logprob") for each in own[1:])]
         values += [None] * (len(ids) - len(values))
-        own = [
-            _pick(entry, str(token), "rank")
-            for entry, token in zip(entries, ids, strict=False)
-        ]
         listed = [
             [[_pick(value, "logprob"), token] for token, value in entry.items()]
             if isinstance(entry, dict)
@@ -177,7 +171,7 @@ class Vllm:
             ids=_read_ids(host, read),
             log_probs=_read_log_probs(host, values),
             top=_read_top(host, listed, number),
-            ranks=np.array([_count(rank) or -1 for rank in own]),
+            ranks=np.array([_count(_pick(each, "rank")) or -1 for each in own]),
             **self._facts(answer),
         )
 

@@ -5,7 +5,7 @@ Nothing is copied: weights are exchanged while their layer runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -104,15 +104,27 @@ def _weights(layer: Any) -> list[Any]:  # noqa: ANN401 of torch
 
 
 @contextmanager
-def _round_frequencies(model: Any) -> Iterator[None]:  # noqa: ANN401 of transformers
-    saved = [(module, module.inv_freq) for module in _rotaries(model)]
+def _exchange(values: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Give objects other attributes for a while."""
+    saved = []
     try:
-        for module, values in saved:
-            module.inv_freq = values.bfloat16().to(values.dtype)
+        for owner, name, value in values:
+            saved.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, value)
         yield
     finally:
-        for module, values in saved:
-            module.inv_freq = values
+        for each in saved:
+            setattr(*each)
+
+
+def _rounded(values: Tensor) -> Tensor:
+    return values.bfloat16().to(values.dtype)
+
+
+def _round_frequencies(model: Any) -> AbstractContextManager[None]:  # noqa: ANN401 of transformers
+    return _exchange(
+        (module, "inv_freq", _rounded(module.inv_freq)) for module in _rotaries(model)
+    )
 
 
 def _rotaries(model: Any) -> list[Any]:  # noqa: ANN401 of transformers
@@ -132,44 +144,30 @@ def _routers(model: Any) -> list[Any]:  # noqa: ANN401 of transformers
 
 
 def _route(**changes: Callable[[Any], Any]) -> Setting:
-    @contextmanager
-    def on(model: Any) -> Iterator[None]:  # noqa: ANN401 of transformers
-        saved = []
-        try:
-            for router in _routers(model):
-                for name, change in changes.items():
-                    if hasattr(router, name):
-                        saved.append((router, name, getattr(router, name)))
-                        setattr(router, name, change(saved[-1][2]))
-            yield
-        finally:
-            for router, name, value in saved:
-                setattr(router, name, value)
-
-    return on
+    return lambda model: _exchange(
+        (router, name, change(getattr(router, name)))
+        for router in _routers(model)
+        for name, change in changes.items()
+        if hasattr(router, name)
+    )
 
 
 @contextmanager
 def _round_routers(model: Any) -> Iterator[None]:  # noqa: ANN401 of transformers
     """Let routers multiply in bfloat16, whatever the model is in."""
-    routers = _routers(model)
-    saved = [router.weight.data for router in routers]
+    weights = [router.weight for router in _routers(model)]
 
     def before(router: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # noqa: ANN401 of torch
         del router
-        return (inputs[0].bfloat16().to(inputs[0].dtype), *inputs[1:])
+        return (_rounded(inputs[0]), *inputs[1:])
 
-    handles = [router.register_forward_pre_hook(before) for router in routers]
+    handles = [each.register_forward_pre_hook(before) for each in _routers(model)]
     try:
-        for router in routers:
-            weight = router.weight.data
-            router.weight.data = weight.bfloat16().to(weight.dtype)
-        yield
+        with _exchange((weight, "data", _rounded(weight.data)) for weight in weights):
+            yield
     finally:
         for handle in handles:
             handle.remove()
-        for router, weight in zip(routers, saved, strict=True):
-            router.weight.data = weight
 
 
 Setting: TypeAlias = Callable[[Any], AbstractContextManager[None]]

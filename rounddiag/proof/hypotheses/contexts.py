@@ -7,7 +7,6 @@ build the context of a round from those of other rounds of the same trajectory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -52,16 +51,8 @@ def _rewrite_contexts(
             ids, pictures = other
             is_changed |= not torch.equal(ids, trajectory.ids[:start])
             is_changed |= pictures != base.before(trajectory, start).pictures
-            nowhere = torch.full((len(ids),), -1)
-            requests.append(
-                replace(
-                    base,
-                    ids=torch.cat([ids, trajectory.ids[start:stop]]),
-                    source=torch.cat([nowhere, torch.arange(start, stop)]),
-                    is_scored=torch.cat([nowhere > 0, base.is_scored[start:stop]]),
-                    pictures=pictures,
-                )
-            )
+            request = Request.of_parts(trajectory, [ids, slice(start, stop)], pictures)
+            requests.append(request)
         return requests if is_changed else None
 
     return edit

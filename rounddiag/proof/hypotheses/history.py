@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from rounddiag._typing import Array
 from rounddiag.batch.contexts import sampler_prompts
@@ -17,54 +17,36 @@ from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 from rounddiag.text import pieces
 from rounddiag.vision.image_tokens import TokenRuns
 
-Rewrite = Callable[[Trajectory, Samples, int], "list[int] | None"]
-"""From a round to its ids once it is history; None where that is not known."""
+Rewrite = Callable[[list[int], Samples], "Sequence[int] | None"]
+"""From the ids of a round to those once it is history; None where these are unknown."""
 
 
 def _rewrite_history(rewrite: Rewrite) -> Edit:
     def edit(trajectory: Trajectory, samples: Samples) -> list[Request] | None:
-        numbers = range(len(trajectory.rounds))
-        written = [_written(trajectory, number) for number in numbers]
-        history = [rewrite(trajectory, samples, number) for number in numbers[:-1]]
-        if None in history or history == written[:-1]:
+        rounds = trajectory.rounds
+        written = [trajectory.ids[start:stop].tolist() for start, stop in rounds[:-1]]
+        history = [rewrite(ids, samples) for ids in written]
+        known = [[*ids] for ids in history if ids is not None]
+        if len(known) < len(history) or known == written:
             return None
-        base = Request.of_sample(trajectory)
-        requests = [base.score_only(*trajectory.rounds[0])]
-        for number, (start, stop) in enumerate(trajectory.rounds):
-            if number:
-                known = [ids for ids in history[:number] if ids is not None]
-                request = _replace(base, trajectory, known)
-                requests.append(request.score_only(start, stop))
-        return requests
+        return [
+            _replace(trajectory, known[:number]).score_only(*span)
+            for number, span in enumerate(rounds)
+        ]
 
     return edit
 
 
-def _replace(
-    base: Request, trajectory: Trajectory, history: list[list[int]]
-) -> Request:
+def _replace(trajectory: Trajectory, history: list[list[int]]) -> Request:
     """Put other ids in place of the first rounds, and leave out all after the next."""
-    ids, source, end = [], [], 0
+    parts: list[slice | Tensor] = []
+    end = 0
     for (start, stop), new in zip(trajectory.rounds, history, strict=False):
-        ids += [trajectory.ids[end:start], torch.tensor(new, dtype=torch.int64)]
-        source += [torch.arange(end, start), torch.full((len(new),), -1)]
+        parts += [slice(end, start), torch.tensor(new, dtype=torch.int64)]
         end = stop
     stop = trajectory.rounds[len(history)][1]
-    ids.append(trajectory.ids[end:stop])
-    source.append(torch.arange(end, stop))
-    at = torch.cat(source)
-    return replace(
-        base,
-        ids=torch.cat(ids),
-        source=at,
-        is_scored=(at >= 0) & base.is_scored[at.clamp(min=0)],
-        pictures=base.before(trajectory, stop).pictures,
-    )
-
-
-def _written(trajectory: Trajectory, number: int) -> list[int]:
-    start, stop = trajectory.rounds[number]
-    return trajectory.ids[start:stop].tolist()
+    pictures = Request.of_sample(trajectory).before(trajectory, stop).pictures
+    return Request.of_parts(trajectory, [*parts, slice(end, stop)], pictures)
 
 
 _again = partial(register_hypothesis, cause="retokenised")
@@ -76,20 +58,16 @@ _again = partial(register_hypothesis, cause="retokenised")
     needs=("chat",),
 )
 @_rewrite_history
-def _render(trajectory: Trajectory, samples: Samples, number: int) -> list[int] | None:
-    chat = samples.chat
-    return None if chat is None else chat.render(_written(trajectory, number))
+def _render(ids: list[int], samples: Samples) -> list[int] | None:
+    return None if samples.chat is None else samples.chat.render(ids)
 
 
 @_again(
     "history_retokenised", "earlier rounds as the ids of their text", needs=("chat",)
 )
 @_rewrite_history
-def _retokenise(
-    trajectory: Trajectory, samples: Samples, number: int
-) -> list[int] | None:
-    chat = samples.chat
-    return None if chat is None else chat.retokenise(_written(trajectory, number))
+def _retokenise(ids: list[int], samples: Samples) -> list[int] | None:
+    return None if samples.chat is None else samples.chat.retokenise(ids)
 
 
 @_again(
@@ -97,12 +75,9 @@ def _retokenise(
     "no thoughts of earlier rounds, as a template that renders again leaves them",
 )
 @_rewrite_history
-def _drop_thoughts(
-    trajectory: Trajectory, samples: Samples, number: int
-) -> list[int] | None:
+def _drop_thoughts(ids: list[int], samples: Samples) -> Sequence[int] | None:
     tokenizer = samples.batch.tokenizer
-    ids = _written(trajectory, number)
-    return None if tokenizer is None else [*without_thoughts(ids, tokenizer)]
+    return None if tokenizer is None else without_thoughts(ids, tokenizer)
 
 
 def without_thoughts(ids: Sequence[int], tokenizer: object) -> Sequence[int]:
@@ -148,14 +123,13 @@ def _read_recorded(trajectory: Trajectory, samples: Samples) -> list[Request] | 
         request: Request | None = base.before(trajectory, stop).score_only(start, stop)
         if number in prompts:
             prompt = prompts[number]
-            request = _after(
-                prompt, trajectory, base, number, _shown_before(trajectory, start)
-            )
+            shown = _shown_before(trajectory, start)
+            request = _after(prompt, trajectory, number, shown)
             if request is None and samples.chains.joined.contexts is not None:
                 # A context of the training engine has fewer, as behind a summary.
                 chain = samples.chains.chains[trajectory.sample]
                 shown = Steps(samples, chain.sample).shown_before(chain.rounds[number])
-                request = _after(prompt, trajectory, base, number, shown)
+                request = _after(prompt, trajectory, number, shown)
         if request is None:
             return None
         requests.append(request)
@@ -173,7 +147,6 @@ def _shown_before(trajectory: Trajectory, stop: int) -> list[tuple[Picture, int]
 def _after(
     prompt: Array,
     trajectory: Trajectory,
-    base: Request,
     number: int,
     shown: Sequence[tuple[Picture, int]],
 ) -> Request | None:
@@ -199,12 +172,4 @@ def _after(
                 return None
             repeats[at] = size - length + 1
         ids = ids.repeat_interleave(repeats)
-    written = torch.arange(start, stop)
-    nowhere = torch.full((len(ids),), -1)
-    return replace(
-        base,
-        ids=torch.cat([ids, trajectory.ids[start:stop]]),
-        source=torch.cat([nowhere, written]),
-        is_scored=torch.cat([nowhere > 0, base.is_scored[start:stop]]),
-        pictures=pictures,
-    )
+    return Request.of_parts(trajectory, [ids, slice(start, stop)], pictures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -117,26 +117,29 @@ def _ignore_transparency(trajectory: Trajectory, samples: Samples) -> Request | 
     return _show(look="stored_colour")(trajectory, samples)
 
 
+def _after_each(trajectory: Trajectory, first: int) -> Iterator[Request]:
+    """Yield a pass for each number of pictures, from `first` on: up to the next one."""
+    base = Request.of_sample(trajectory)
+    starts = [start for start, _ in trajectory.spans[first:]]
+    for begin, stop in pairwise([0, *starts, len(trajectory.ids)]):
+        yield base.before(trajectory, stop).score_only(begin, stop)
+
+
 def _window(size: int, *, removed: bool) -> Edit:
-    """Each round sees the last `size` pictures: a pass for each number of pictures."""
+    """Each round sees the last `size` pictures."""
 
     def edit(trajectory: Trajectory, samples: Samples) -> Request | list[Request]:
-        base = Request.of_sample(trajectory)
-        if len(trajectory.spans) <= size:
-            return base  # an engine with this window sees them all
-        starts = [start for start, _ in trajectory.spans[size:]]
-        borders = [0, *starts, len(trajectory.ids)]
+        if len(trajectory.spans) <= size:  # an engine with this window sees them all
+            return Request.of_sample(trajectory)
         requests = []
-        for gone, (begin, stop) in enumerate(pairwise(borders)):
-            request = base.before(trajectory, stop)
+        for gone, request in enumerate(_after_each(trajectory, size)):
             shown = request.pictures[gone:]
             if removed:
-                visible = ~trajectory.picture_tokens(0, gone)[:stop]
-                request = request.keep(visible, shown)
+                visible = ~trajectory.picture_tokens(0, gone)[: len(request.ids)]
+                requests.append(request.keep(visible, shown))
             else:
                 blank = (replace(each, look="pad") for each in request.pictures[:gone])
-                request = replace(request, pictures=(*blank, *shown))
-            requests.append(request.score_only(begin, stop))
+                requests.append(replace(request, pictures=(*blank, *shown)))
         return requests
 
     return edit
@@ -240,17 +243,13 @@ _other("image_before", "in each round the image of the round before")(
 def _reverse_each_request(
     trajectory: Trajectory, samples: Samples
 ) -> list[Request] | None:
-    """Show the pictures so far in reverse order: a pass for each number of them."""
-    base = Request.of_sample(trajectory)
     spans = trajectory.spans
     if len({stop - start for start, stop in spans}) != 1 or len(spans) == 1:
         return None
-    borders = [0, *(start for start, _ in spans[1:]), len(trajectory.ids)]
-    requests = []
-    for begin, stop in pairwise(borders):
-        request = base.before(trajectory, stop).score_only(begin, stop)
-        requests.append(replace(request, pictures=request.pictures[::-1]))
-    return requests
+    return [
+        replace(request, pictures=request.pictures[::-1])
+        for request in _after_each(trajectory, 1)
+    ]
 
 
 def _resize(change: Callable[[Picture, int], Picture]) -> Edit:
@@ -260,22 +259,16 @@ def _resize(change: Callable[[Picture, int], Picture]) -> Edit:
         if samples.count is None or not trajectory.spans:
             return None
         base = Request.of_sample(trajectory)
-        areas = trajectory.areas
+        areas = [width * height for width, height in (s.size for s in trajectory.shots)]
         shown = tuple(change(each, areas[each.index]) for each in base.pictures)
-        ids, source, end = [], [], 0
+        parts: list[slice | Tensor] = []
+        end = 0
         for picture, (start, stop) in zip(shown, trajectory.spans, strict=True):
             number = samples.count(picture, samples)
-            ids += [trajectory.ids[end:start], trajectory.ids[start].repeat(number)]
-            source += [torch.arange(end, start), torch.full((number,), -1)]
+            parts += [slice(end, start), trajectory.ids[start].repeat(number)]
             end = stop
-        ids.append(trajectory.ids[end:])
-        source.append(torch.arange(end, len(trajectory.ids)))
-        at = torch.cat(source)
-        if len(at) == len(trajectory.ids):
-            return None
-        scored = (at >= 0) & base.is_scored[at.clamp(min=0)]
-        request = replace(base, ids=torch.cat(ids), source=at, is_scored=scored)
-        return replace(request, pictures=shown)
+        request = Request.of_parts(trajectory, [*parts, slice(end, None)], shown)
+        return None if len(request.ids) == len(trajectory.ids) else request
 
     return edit
 
