@@ -201,7 +201,7 @@ class Spot:
     def is_carried_by_few(self) -> bool:
         """Whether tokens in few samples have most of the sum of |diff|."""
         far, share = self.excess
-        num = len(np.unique(self.view.sample[far]))
+        num = int(self.view.samples_with(far).sum())
         return share > _MOST and num < _MOST * self.view.num_samples
 
     @cached_property
@@ -249,7 +249,7 @@ class Spot:
         last = np.zeros((2, view.batch.num_samples), dtype=np.int64)
         np.maximum.at(last[0], view.sample, view.round)
         np.maximum.at(last[1], view.sample[self.tokens], view.round[self.tokens])
-        is_before = np.isin(view.sample, view.sample[self.tokens])
+        is_before = view.samples_with(self.tokens)[view.sample]
         is_before &= (last[1] < last[0])[view.sample]
         return is_before & (view.round == last[0][view.sample]) & self.rest
 
@@ -259,8 +259,8 @@ class Spot:
         view, later = self.view, self.later
         if not later.any():
             return False
-        others = self.rest & ~np.isin(view.sample, view.sample[self.tokens])
-        if len(np.unique(view.sample[others])) < MIN_SAMPLES:
+        others = self.rest & ~view.samples_with(self.tokens)[view.sample]
+        if view.samples_with(others).sum() < MIN_SAMPLES:
             return float(view.abs_diff[later].mean()) <= view.usual.usual
         size, usual = usual_size(view, others)
         cluster = clusters(view)[later]
@@ -292,7 +292,7 @@ def _say_contrast(spot: Spot) -> Clue:
 
 
 def _count_samples(spot: Spot) -> Clue | None:
-    inside, every = (len(np.unique(v.sample)) for v in (spot.rows, spot.view))
+    inside, every = spot.rows.num_samples, spot.view.num_samples
     text = f"{inside:,} of {pluralize(every, 'sample')} differ"
     return _clue(text, "samples", inside, "samples")
 

@@ -6,9 +6,9 @@ among which it was chosen, in the units of the scan statistic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from rounddiag._typing import Array
 from rounddiag.columns import Scope
 from rounddiag.columns.phrases import Named
 from rounddiag.columns.predicates import Relation
+from rounddiag.core.aggregation import run_sums
 from rounddiag.findings.conditions import ColumnOfTokens
 from rounddiag.findings.slices import overdispersion, scan
 from rounddiag.findings.view import View
@@ -37,8 +38,9 @@ LISTS = frozenset({BLOCK, SAMPLE_SET})  # named by a column where one has them
 SETS = frozenset({EVERY_NTH, ALL_BUT_EVERY_NTH, BLOCK, SAMPLE_SET, GROUPS, OWN_START})
 
 
-# The best set of one kind at one level, as a column, and its log-likelihood ratio.
-_Candidate: TypeAlias = tuple[ColumnOfTokens, float]
+# The best set of one kind at one level: its name, what makes its column, and its
+# log-likelihood ratio.
+_Candidate: TypeAlias = tuple[str, Callable[[], ColumnOfTokens], float]
 
 
 def columns_of_sets(
@@ -53,10 +55,11 @@ def columns_of_sets(
     """
     best: dict[str, _Candidate] = {}
     for over in excesses:
-        for column, ratio in _sets(view, over, bins_of_tokens, columns):
-            if column.name not in best or ratio > best[column.name][1]:
-                best[column.name] = column, ratio
-    return [column for column, ratio in best.values() if ratio > 0]
+        for candidate in _sets(view, over, bins_of_tokens, columns):
+            name, _, ratio = candidate
+            if name not in best or ratio > best[name][-1]:
+                best[name] = candidate
+    return [make() for _, make, ratio in best.values() if ratio > 0]
 
 
 def _column(
@@ -75,11 +78,11 @@ def _column(
 def _sets(
     view: View, over: Array, code: Array, columns: Sequence[ColumnOfTokens]
 ) -> Iterator[_Candidate]:
-    rate = np.bincount(code, weights=over) / np.maximum(np.bincount(code), 1)
-    expected = rate[code]
+    num = np.maximum(np.bincount(code), 1)
+    expected = (np.bincount(code[over], minlength=len(num)) / num)[code]
     size = view.batch.num_samples
     h = np.bincount(view.sample[over], minlength=size).astype(float)
-    e = np.bincount(view.sample, weights=expected, minlength=size)
+    e = run_sums(expected, view.num_per_sample)
     present = np.flatnonzero(e > 0)
     if len(present) < _MIN_ROWS or not over.any():
         return
@@ -148,9 +151,11 @@ class _Sets(SampleCounts):
         gain = float(
             scan(self.hits[inside].sum(), self.expected[inside].sum(), *self.whole)
         )
-        tokens = inside[self.view.sample]
-        column = _column(name, tokens, Named(value, text), penalty)
-        return column, gain / self.spread - penalty
+
+        def make() -> ColumnOfTokens:
+            return _column(name, inside[self.view.sample], Named(value, text), penalty)
+
+        return name, make, gain / self.spread - penalty
 
     def periods(self) -> Iterator[_Candidate]:
         """Yield every n-th sample, or all but every n-th, as packs have."""
@@ -235,10 +240,14 @@ class _Sets(SampleCounts):
             gain = scan(hits, expected, *self.whole) / self.spread - penalty
             at = int(gain.argmax())
             chosen = np.sort(order[: at + 2])
-            values = tuple(column.values[code] for code in chosen)
-            tokens, cost = np.isin(column.codes, chosen), float(penalty[at])
-            union = _column(column.name, tokens, values, cost, relation="in")
-            yield union, float(gain[at])
+            make = partial(_union, column, chosen, float(penalty[at]))
+            yield column.name, make, float(gain[at])
+
+
+def _union(column: ColumnOfTokens, chosen: Array, penalty: float) -> ColumnOfTokens:
+    values = tuple(column.values[code] for code in chosen)
+    tokens = np.isin(column.codes, chosen)
+    return _column(column.name, tokens, values, penalty, relation="in")
 
 
 def _ordinal(number: int) -> str:
@@ -327,7 +336,11 @@ def _own_starts(
         return  # one decoding step says it
     start = np.full(len(counts.hits), len(view))
     start[turns.chosen] = hot[turns.starts]
-    tokens = np.arange(len(view)) >= start[view.sample]
     value = Named(len(turns.chosen), "each from a token of its own on")
-    column = _column(OWN_START, tokens, value, turns.selection_penalty, scope="round")
-    yield column, turns.log_likelihood_ratio
+
+    def make() -> ColumnOfTokens:
+        tokens = np.arange(len(view)) >= start[view.sample]
+        cost = turns.selection_penalty
+        return _column(OWN_START, tokens, value, cost, scope="round")
+
+    yield OWN_START, make, turns.log_likelihood_ratio
