@@ -99,7 +99,7 @@ LINES = {
     "core": 3_896,
     "export": 805,
     "figures": 7_473,
-    "findings": 9_446,
+    "findings": 9_430,
     "loaders": 15_139,
     "proof": 11_762,
     "runs": 2_652,
@@ -109,7 +109,7 @@ LINES = {
     "vision": 1_416,
     "widgets": 5_415,
     "modules": 937,
-    "tests": 83_893,
+    "tests": 83_894,
     "JavaScript": 5_440,
 }
 

@@ -30,7 +30,7 @@ from rounddiag.findings.detectors.temperature import follow_log_odds
 from rounddiag.findings.detectors.truncation import find_missing
 from rounddiag.findings.equal_tokens import MIN_UNSURE
 from rounddiag.findings.excess import EXCESS_FACTORS, find_excesses, usual_size
-from rounddiag.findings.level import MIN_SAMPLES, clustered_mean
+from rounddiag.findings.level import MIN_SAMPLES, mean_of_sums
 from rounddiag.findings.measure import Measure
 from rounddiag.findings.place import Place, clusters, find_places, measure_ratio
 from rounddiag.findings.sample_sets import (
@@ -408,7 +408,8 @@ def _lean(spot: Spot) -> Clue | None:
     if "large" in spot.kinds or chosen.sum() < MIN_UNSURE:
         return None
     d = rows.diff[chosen]
-    mean, error = clustered_mean(d, rows.sample[chosen])
+    sizes, sums = rows.sums_of(chosen, d)
+    mean, error = mean_of_sums(sums, sizes)
     square = float((d**2).mean())
     # Few samples may agree by chance: the error is that of single tokens at least.
     error = np.maximum(error, float(d.std()) / np.sqrt(len(d)))

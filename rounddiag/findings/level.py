@@ -63,7 +63,7 @@ class Level:
             )  # fmt: skip
         of_samples = view.per_sample(view.abs_diff)
         sizes, owner = view.num_per_sample, view.cluster_of_sample
-        sums = np.where(sizes > 0, of_samples, 0.0) * sizes
+        sums = np.nan_to_num(of_samples) * sizes
         if owner is not None:
             sums, sizes = (np.bincount(owner, each) for each in (sums, sizes))
         mean, error = mean_of_sums(sums, sizes)
@@ -109,11 +109,6 @@ def _sum_blocks(view: View) -> Array:
     return sums
 
 
-def clustered_mean(values: Array, cluster: Array) -> tuple[float, float]:
-    """Return the mean of values and its standard error, clustered."""
-    return mean_of_sums(np.bincount(cluster, weights=values), np.bincount(cluster))
-
-
 def mean_of_sums(sums: Array, sizes: Array) -> tuple[float, float]:
     """Return the mean and its standard error from the sum and size of each cluster."""
     mean = float(sums.sum() / sizes.sum())
@@ -134,6 +129,4 @@ def log_odds(log_probs: Array) -> Array:
     array([0.      , 1.098612])
     """
     bounded = np.minimum(log_probs, -1e-9)
-    rest = np.expm1(bounded)
-    bounded -= np.log(np.negative(rest, out=rest), out=rest)
-    return bounded
+    return bounded - np.log(-np.expm1(bounded))

@@ -42,13 +42,7 @@ def fitting_half(view: View, tokens: Array) -> Array:
 
 
 def every_second(codes: Array, tokens: Array) -> Array:
-    """Return which codes are every second one, from the first, of those of some tokens.
-
-    Examples
-    --------
-    >>> every_second(np.array([7, 2, 5]), np.array([True, True, False]))
-    array([False,  True, False])
-    """
+    """Return which codes are every second one of those that some tokens have."""
     is_known = np.bincount(codes[tokens], minlength=codes.max(initial=0) + 1) > 0
     is_second: Array = (np.cumsum(is_known) - is_known) % 2 == 0
     return is_second[codes]

@@ -214,12 +214,10 @@ class View:
     @cached_property
     def num_before(self) -> Array:
         """How many tokens were generated before each token, in its sample."""
-        num = to_numpy(self.batch.rounds.num_tokens)
-        owner = to_numpy(self.batch.rounds.sample)
-        before = np.cumsum(num) - num
-        begins = np.searchsorted(owner, np.arange(self.batch.num_samples))
-        begins = np.minimum(begins, max(len(num) - 1, 0))
-        return (before - before[begins][owner])[self.segment] + self.token
+        num, owner = self.batch.rounds.num_tokens, self.batch.rounds.sample
+        of_samples = np.bincount(to_numpy(owner), num, self.batch.num_samples)
+        begins = (np.cumsum(of_samples) - of_samples).astype(np.int64)
+        return self.order - begins[self.sample]
 
     @cached_property
     def uncertain(self) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -186,10 +185,8 @@ def seen_before(view: View) -> Array:
     """Return whether a token's id was generated earlier in its sample."""
     known, codes = view.distinct_ids
     first = np.empty(len(known), dtype=np.int64)
-    again = np.zeros(len(view), dtype=bool)
-    for begin, end in pairwise(np.cumsum([0, *view.num_per_sample])):
-        again[begin:end] = _repeats(codes[begin:end], first)
-    return again
+    parts = np.split(codes, np.cumsum(view.num_per_sample)[:-1])
+    return np.concatenate([_repeats(part, first) for part in parts])
 
 
 def _repeats(codes: Array, first: Array) -> Array:
