@@ -99,7 +99,7 @@ LINES = {
     "core": 3_896,
     "export": 805,
     "figures": 7_473,
-    "findings": 9_430,
+    "findings": 9_429,
     "loaders": 15_139,
     "proof": 11_762,
     "runs": 2_652,

@@ -44,8 +44,7 @@ def fitting_half(view: View, tokens: Array) -> Array:
 def every_second(codes: Array, tokens: Array) -> Array:
     """Return which codes are every second one of those that some tokens have."""
     is_known = np.bincount(codes[tokens], minlength=codes.max(initial=0) + 1) > 0
-    is_second: Array = (np.cumsum(is_known) - is_known) % 2 == 0
-    return is_second[codes]
+    return np.equal((np.cumsum(is_known) - is_known) % 2, 0)[codes]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
