@@ -93,13 +93,13 @@ def test_a_library_stays_in_its_layers(library: str, layers: set[str]) -> None:
 LINES = {
     "batch": 5_767,
     "capture": 2_890,
-    "checks": 4_074,
+    "checks": 4_092,
     "cli": 1_931,
     "columns": 959,
     "core": 3_885,
     "export": 840,
     "figures": 7_308,
-    "findings": 9_298,
+    "findings": 9_430,
     "loaders": 15_139,
     "proof": 11_584,
     "runs": 2_642,
@@ -109,7 +109,7 @@ LINES = {
     "vision": 1_416,
     "widgets": 5_372,
     "modules": 937,
-    "tests": 83_814,
+    "tests": 83_815,
     "JavaScript": 5_439,
 }
 

@@ -88,7 +88,7 @@ def _fills_of(
     if len(known):
         same = values == known[counts.argmax()]
         if _chance_of_far(written, values, others, same) < _LEVEL:
-            yield same & np.isin(written.sample, written.sample[same & far])
+            yield same & written.in_samples_with(same & far)
     zero = (values == 0) & ~unwritten
     size = written.size_of_end(zero)
     # At the ends of samples, from the length on that is least likely by chance, and
@@ -102,7 +102,7 @@ def _fills_of(
         rest = np.zeros_like(zero)
     tokens = np.zeros_like(zero)
     for part in (ends, rest):
-        tokens |= part & np.isin(written.sample, written.sample[part & far])
+        tokens |= part & written.in_samples_with(part & far)
     if tokens.any():
         yield tokens
 
@@ -122,7 +122,7 @@ def _chance_of_far(
     if not hits.any():
         return 1.0
     value = values[hits][0]
-    mine = np.isin(written.sample, written.sample[hits])
+    mine = written.in_samples_with(hits)
     num_near = int((tokens & ~far & mine).sum())
     # Samples of one prompt begin with the same tokens, where columns recur together.
     num_far = _num_pairs(written.position[hits], others[hits])

@@ -18,6 +18,7 @@ from rounddiag.checks.contracts import (
 )
 from rounddiag.checks.written import Written
 from rounddiag.core.columns import to_numpy
+from rounddiag.core.sums import pack_tokens
 
 # A run of so many exact zeros of the sampler can be an observation, if there are so
 # many runs, or a few long ones.
@@ -59,23 +60,34 @@ def _inverted_rows(batch: Batch) -> Fault | None:
     By chance all of a row's tokens are exactly 0 with the share of zeros in the others.
     """
     both = (batch.rollout_log_probs, batch.old_log_probs)
-    rows = np.repeat(np.arange(len(batch)), to_numpy(batch.lengths))
-    tokens = torch.cat([*real_rows(batch, torch.arange(batch.num_positions))]).numpy()
-    mask, inverted = to_numpy(batch.response_mask)[tokens] != 0, np.zeros(len(batch))
+    if not len(batch.rounds):
+        return None
+    owner, num_tokens = (
+        to_numpy(values) for values in (batch.rounds.sample, batch.rounds.num_tokens)
+    )
+    begins = np.cumsum(num_tokens) - num_tokens
+    num = np.bincount(owner, num_tokens, len(batch))
+    inverted = np.zeros(len(batch), dtype=bool)
     for values in (column for column in both if column is not None):
-        value = to_numpy(values)[tokens]
-        is_known = np.isfinite(value) & (value != 0)
-        num, inside, outside = (
-            np.bincount(rows[chosen], minlength=len(batch))
-            for chosen in (mask, mask & is_known, ~mask & is_known)
-        )
-        odd = (num > 0) & (inside == 0) & (outside > 0)
+        is_known = _has_value(pack_tokens(batch, values)).view(np.uint8)
+        of_rounds = np.add.reduceat(is_known, begins, dtype=np.int64)
+        inside = np.bincount(owner, of_rounds, len(batch))
+        odd = (num > 0) & (inside == 0)
+        rows = real_rows(batch, values)
+        for row in np.flatnonzero(odd):
+            odd[row] = _has_value(to_numpy(rows[row])).any()
         share = 1 - (inside[~odd].sum() + 1) / (num[~odd].sum() + 2)
         is_rare = len(batch) * len(both) * share**num < LEVEL
-        inverted = np.maximum(inverted, odd & is_rare & (num[~odd].sum() > 0))
+        inverted |= odd & is_rare & (num[~odd].sum() > 0)
     words = "of rows whose mask leaves out every token that has a log-prob, as an"
-    chosen = torch.from_numpy(tokens[mask & (inverted[rows] > 0)])
-    return fault_at(batch, chosen, f"{words} inverted one does")
+    chosen = np.repeat(inverted[owner], num_tokens)
+    flat = np.repeat(to_numpy(batch.rounds.start) - begins, num_tokens)[chosen]
+    tokens = torch.from_numpy(flat + np.flatnonzero(chosen))
+    return fault_at(batch, tokens, f"{words} inverted one does")
+
+
+def _has_value(log_probs: Array) -> Array:
+    return np.isfinite(log_probs) & (log_probs != 0)
 
 
 def find_unwritten(written: Written) -> Array:

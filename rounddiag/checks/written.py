@@ -111,6 +111,12 @@ class Written:
         """Whether a token is the last of its sample."""
         return np.r_[self.sample[1:] != self.sample[:-1], True][: len(self)]
 
+    def in_samples_with(self, tokens: Array) -> Array:
+        """Return the tokens of the samples that have some of these."""
+        inside = np.zeros(int(self.sample.max(initial=0)) + 1, dtype=bool)
+        inside[self.sample[tokens]] = True
+        return inside[self.sample]
+
     def size_of_end(self, flags: Array) -> Array:
         """Return how many last tokens of the sample all have a flag; else 0.
 

@@ -127,11 +127,11 @@ def _image_runs(batch: Batch) -> list[tuple[Array, Array]] | None:
 
 def _runs(ids: Array, mask: Array, offsets: Array) -> tuple[Array, Array, Array]:
     """Return where long runs of one id and mask begin, their lengths and samples."""
-    change = (np.diff(ids) != 0) | np.diff(mask)
-    is_first = np.r_[True, change][: len(ids)]
-    is_first[offsets[:-1][offsets[:-1] < len(ids)]] = True
-    begins = np.flatnonzero(is_first)
-    size = np.diff(np.r_[begins, len(ids)])
+    goes_on = np.zeros(len(ids) + 1, dtype=bool)  # from the token before
+    goes_on[1:-1] = (ids[1:] == ids[:-1]) & (mask[1:] == mask[:-1])
+    goes_on[offsets] = False
+    begins, ends = np.flatnonzero(goes_on[1:] != goes_on[:-1]).reshape(-1, 2).T
+    size = ends - begins + 1
     is_long = size >= _IMAGE_RUN
     begins, size = begins[is_long], size[is_long]
     return begins, size, np.searchsorted(offsets, begins, side="right") - 1

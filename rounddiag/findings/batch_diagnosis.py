@@ -255,9 +255,15 @@ def _finding(explained: Explained, view: View) -> Finding:
     differing = explained.indices[view.abs_diff[explained.indices] > 0]
     is_seen = evidence.adds_mismatch and len(differing) > 0
     where = {
-        "samples": np.unique(view.sample[differing if is_seen else explained.indices]),
+        "samples": np.flatnonzero(
+            view.samples_with(differing if is_seen else explained.indices)
+        ),
         "num_large": len(large),
-        **({"large_samples": np.unique(view.sample[large])} if len(large) else {}),
+        **(
+            {"large_samples": np.flatnonzero(view.samples_with(large))}
+            if len(large)
+            else {}
+        ),
         **evidence.where,
     }
     source = view.batch.meta.get("source")

@@ -47,9 +47,16 @@ def bins(edges: Array, values: Array) -> Array:
     return codes
 
 
-def bin_codes(values: Array) -> Array:
-    """Return the bin of each value, of 24 with about as many values each."""
-    return bins(_edges(values), values)
+def codes_like(by: Array, values: Array) -> tuple[Array, int]:
+    """Return the bin of each value, and their number: with about as many of `by` each.
+
+    Examples
+    --------
+    >>> codes_like(np.array([-2.0, -1.0]), np.array([-3.0, 0.0]))
+    (array([ 0, 23], dtype=uint8), 24)
+    """
+    edges = _edges(by)
+    return bins(edges, values), len(edges) + 1
 
 
 def _edges(values: Array) -> Array:
@@ -66,9 +73,9 @@ def mean_by_bin(by: Array, values: Array, at: Array) -> Array:
     array([2., 6.])
     """
     edges = _edges(by)
-    code = bins(edges, by)
-    count = np.bincount(code, minlength=len(edges) + 1)
-    total = np.bincount(code, weights=values, minlength=len(edges) + 1)
+    code, num = bins(edges, by), len(edges) + 1
+    count = np.bincount(code, minlength=num)
+    total = np.bincount(code, weights=values, minlength=num)
     overall = values.mean() if len(values) else 0.0
     mean = np.where(count > 0, total / np.maximum(count, 1), overall)
     return mean[code if at is by else bins(edges, at)]

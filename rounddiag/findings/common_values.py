@@ -83,7 +83,8 @@ def find_common_values(
     candidates : int array
         Samples that can be in the set: those with tokens at such a place.
     """
-    samples, begins = np.unique(view.sample, return_index=True)
+    samples = np.flatnonzero(view.num_per_sample)
+    begins = np.searchsorted(view.sample, samples)
     is_candidate = np.isin(samples, candidates)
     in_set = np.isin(samples, view.sample[tokens])
     hits = np.bincount(view.sample[over], minlength=samples[-1] + 1)[samples]

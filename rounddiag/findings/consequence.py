@@ -57,7 +57,7 @@ def _weights(view: View, correction: Correction) -> Array:
 
 def _describe_touched(view: View, touched: Array, size: Array) -> str:
     """Say what the mismatch touches, and how far the step moves, which is no share."""
-    samples = len(np.unique(view.sample[touched])) / view.num_samples
+    samples = view.samples_with(touched).sum() / view.num_samples
     share = float(size[touched].sum() / size.sum())
     own = trainers_rule(view.batch)
     rule, of_run = (

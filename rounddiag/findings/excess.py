@@ -33,7 +33,8 @@ def find_excesses(view: View) -> list[Array]:
     low, middle = np.array(
         [np.quantile(size[tokens], (0.1, 0.5)) for tokens in groups]
     ).T
-    excesses = [size > level * _bound_units(middle)[code] for level in EXCESS_FACTORS]
+    unit = _bound_units(middle)[code]
+    excesses = [size > level * unit for level in EXCESS_FACTORS]
     quiet = _NORMAL * low
     if np.median(quiet) < np.median(middle) / EXCESS_FACTORS[0]:
         unit = _bound_units(quiet)[code]

@@ -148,9 +148,8 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
         inside = [np.empty(0, dtype=int), *(place.indices for place in places)]
         sound = np.ones(len(left), dtype=bool)
         sound[np.concatenate(inside)] = False
-        left = left.keep(sound)
-    rest = np.flatnonzero(np.isin(view.flat, left.flat))
-    sure = _confident(left, rest, total, refuted)
+        left, indices = left.keep(sound), indices[sound]
+    sure = _confident(left, indices, total, refuted)
     explained += [part.after(explained) for part in sure]
     if not any(part.share > 0 for part in explained) and view.abs_diff.any():
         explained += _level(view, refuted)
@@ -408,7 +407,7 @@ def _versions(view: View, name: str) -> Array:
 
 def _is_described_otherwise(view: View, place: Place, names: Collection[str]) -> bool:
     """Return whether a column other than these has a value of exactly these samples."""
-    inside = np.isin(view.sample, view.sample[place.tokens])
+    inside = view.samples_with(place.tokens)[view.sample]
     for column in columns_of_tokens(view):
         is_plain = column.scope == "sample" and "=" in column.relations
         if is_plain and column.name not in names and not VERSIONS.search(column.name):

@@ -30,7 +30,7 @@ from rounddiag.findings.detectors.temperature import follow_log_odds
 from rounddiag.findings.detectors.truncation import find_missing
 from rounddiag.findings.equal_tokens import MIN_UNSURE
 from rounddiag.findings.excess import EXCESS_FACTORS, find_excesses, usual_size
-from rounddiag.findings.level import MIN_SAMPLES, clustered_mean
+from rounddiag.findings.level import MIN_SAMPLES, mean_of_sums
 from rounddiag.findings.measure import Measure
 from rounddiag.findings.place import Place, clusters, find_places, measure_ratio
 from rounddiag.findings.sample_sets import (
@@ -201,7 +201,7 @@ class Spot:
     def is_carried_by_few(self) -> bool:
         """Whether tokens in few samples have most of the sum of |diff|."""
         far, share = self.excess
-        num = len(np.unique(self.view.sample[far]))
+        num = int(self.view.samples_with(far).sum())
         return share > _MOST and num < _MOST * self.view.num_samples
 
     @cached_property
@@ -249,7 +249,7 @@ class Spot:
         last = np.zeros((2, view.batch.num_samples), dtype=np.int64)
         np.maximum.at(last[0], view.sample, view.round)
         np.maximum.at(last[1], view.sample[self.tokens], view.round[self.tokens])
-        is_before = np.isin(view.sample, view.sample[self.tokens])
+        is_before = view.samples_with(self.tokens)[view.sample]
         is_before &= (last[1] < last[0])[view.sample]
         return is_before & (view.round == last[0][view.sample]) & self.rest
 
@@ -259,8 +259,8 @@ class Spot:
         view, later = self.view, self.later
         if not later.any():
             return False
-        others = self.rest & ~np.isin(view.sample, view.sample[self.tokens])
-        if len(np.unique(view.sample[others])) < MIN_SAMPLES:
+        others = self.rest & ~view.samples_with(self.tokens)[view.sample]
+        if view.samples_with(others).sum() < MIN_SAMPLES:
             return float(view.abs_diff[later].mean()) <= view.usual.usual
         size, usual = usual_size(view, others)
         cluster = clusters(view)[later]
@@ -292,7 +292,7 @@ def _say_contrast(spot: Spot) -> Clue:
 
 
 def _count_samples(spot: Spot) -> Clue | None:
-    inside, every = (len(np.unique(v.sample)) for v in (spot.rows, spot.view))
+    inside, every = spot.rows.num_samples, spot.view.num_samples
     text = f"{inside:,} of {pluralize(every, 'sample')} differ"
     return _clue(text, "samples", inside, "samples")
 
@@ -408,7 +408,8 @@ def _lean(spot: Spot) -> Clue | None:
     if "large" in spot.kinds or chosen.sum() < MIN_UNSURE:
         return None
     d = rows.diff[chosen]
-    mean, error = clustered_mean(d, rows.sample[chosen])
+    sizes, sums = rows.sums_of(chosen, d)
+    mean, error = mean_of_sums(sums, sizes)
     square = float((d**2).mean())
     # Few samples may agree by chance: the error is that of single tokens at least.
     error = np.maximum(error, float(d.std()) / np.sqrt(len(d)))

@@ -13,6 +13,7 @@ from rounddiag.findings.view import View
 
 # With fewer samples, an interval would say more than they do.
 MIN_SAMPLES = 5
+_BLOCK = 1 << 15  # tokens that are measured at a time: they stay in the cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,42 +61,62 @@ class Level:
                 mult_prob_error=nan, prob_diff=nan, pearson=nan, num_tokens=0,
                 num_samples=0, least_sample_mean=nan,
             )  # fmt: skip
-        cluster = view.cluster
-        mean, error = clustered_mean(view.abs_diff, cluster)
+        of_samples = view.per_sample(view.abs_diff)
+        sizes, owner = view.num_per_sample, view.cluster_of_sample
+        sums = np.nan_to_num(of_samples) * sizes
+        if owner is not None:
+            sums, sizes = (np.bincount(owner, each) for each in (sums, sizes))
+        mean, error = mean_of_sums(sums, sizes)
         reach = nan
         if view.num_samples >= MIN_SAMPLES:
-            num = int((np.bincount(cluster) > 0).sum())
+            num = np.count_nonzero(sizes)
             reach = float(stdtrit(num - 1, 0.975)) * error
-        p, q = (
-            np.exp(np.minimum(view.log_prob_a, 0)),
-            np.exp(np.minimum(view.log_prob_b, 0)),
-        )
-        varied = len(view) > 1 and p.std() > 0 and q.std() > 0
+        kl, mult_prob_error, prob_diff, *moments = _sum_blocks(view) / len(view)
+        p, q, pp, pq, qq = moments
+        squares = (pp - p * p) * (qq - q * q)
         return cls(
             mean_abs_diff=mean,
             low=max(mean - reach, 0.0) if np.isfinite(reach) else nan,
             high=mean + reach,
             median_abs_diff=float(np.median(view.abs_diff)),
-            kl=float(get_measure("k3").values(view.diff).mean()),
-            mult_prob_error=float(
-                get_measure("token_mult_prob_error").values(view.diff).mean()
-            ),
-            prob_diff=float(np.abs(p - q).mean()),
-            pearson=float(np.corrcoef(p, q)[0, 1]) if varied else nan,
+            kl=float(kl),
+            mult_prob_error=float(mult_prob_error),
+            prob_diff=float(prob_diff),
+            pearson=float((pq - p * q) / squares**0.5) if squares > 0 else nan,
             num_tokens=len(view),
             num_samples=view.num_samples,
-            least_sample_mean=float(np.nanmin(view.per_sample(view.abs_diff))),
+            least_sample_mean=float(np.nanmin(of_samples)),
         )
 
 
-def clustered_mean(values: Array, cluster: Array) -> tuple[float, float]:
-    """Return the mean of values and its standard error, clustered."""
-    mean = float(values.mean())
-    sums = np.bincount(cluster, weights=values - mean)[np.bincount(cluster) > 0]
-    num = len(sums)
+def _sum_blocks(view: View) -> Array:
+    """Sum k3, exp|d| and |p - q|, and of p and q less the first: p, q, pp, pq, qq."""
+    k3, error = (get_measure(name).values for name in ("k3", "token_mult_prob_error"))
+    sums, first = np.zeros(8), np.zeros(2)
+    for begin in range(0, len(view), _BLOCK):
+        part = slice(begin, begin + _BLOCK)
+        d = view.diff[part]
+        p, q = (
+            np.exp(np.minimum(values[part], 0))
+            for values in (view.log_prob_a, view.log_prob_b)
+        )
+        if begin == 0:
+            first = np.array([p[0], q[0]])
+        size = np.abs(p - q).sum()
+        p, q = p - first[0], q - first[1]
+        means = (p.sum(), q.sum(), p @ p, p @ q, q @ q)
+        sums += [k3(d).sum(), error(d).sum(), size, *means]
+    return sums
+
+
+def mean_of_sums(sums: Array, sizes: Array) -> tuple[float, float]:
+    """Return the mean and its standard error from the sum and size of each cluster."""
+    mean = float(sums.sum() / sizes.sum())
+    rest = (sums - mean * sizes)[sizes > 0]
+    num = len(rest)
     if num == 1:
         return mean, float("nan")
-    error = np.sqrt((sums**2).sum() * num / (num - 1)) / len(values)
+    error = np.sqrt((rest**2).sum() * num / (num - 1)) / sizes.sum()
     return mean, float(error)
 
 

@@ -32,13 +32,19 @@ def fitting_half(view: View, tokens: Array) -> Array:
     It is judged on the others. They are of other clusters, from ten clusters on; else
     every second round, and of one round every second sample.
     """
-    for parts, min_parts in ((view.cluster, _MIN_CLUSTERS), (view.round, 2)):
-        known = np.unique(parts[tokens])
-        if len(known) >= min_parts:
+    for name, min_parts in (("cluster", _MIN_CLUSTERS), ("round", 2)):
+        parts = getattr(view, name)
+        if np.count_nonzero(np.bincount(parts[tokens])) >= min_parts:
             break
     else:
-        parts, known = view.sample, np.unique(view.sample[tokens])
-    return np.searchsorted(known, parts) % 2 == 0
+        parts = view.sample
+    return every_second(parts, tokens)
+
+
+def every_second(codes: Array, tokens: Array) -> Array:
+    """Return which codes are every second one of those that some tokens have."""
+    is_known = np.bincount(codes[tokens], minlength=codes.max(initial=0) + 1) > 0
+    return np.equal((np.cumsum(is_known) - is_known) % 2, 0)[codes]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,8 +75,8 @@ class Noise:
         """
         if self.view.is_fitted:
             return False
-        samples = np.unique(self.view.sample[self.sound])
-        return len(samples) >= MIN_SAMPLES and self.sound.sum() >= _MIN_TOKENS
+        num_samples = self.view.samples_with(self.sound).sum()
+        return bool(num_samples >= MIN_SAMPLES and self.sound.sum() >= _MIN_TOKENS)
 
     @property
     def source(self) -> str:

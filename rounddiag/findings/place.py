@@ -318,7 +318,7 @@ class _Search:
             over = exceeding & self.searched
             if over.sum() < MIN_HITS:
                 continue
-            rate = np.bincount(code, weights=over) / num_searched
+            rate = np.bincount(code[over], minlength=len(num_searched)) / num_searched
             expected = np.where(self.searched, rate[code], 0.0)
             counts = Counts(self.cells.sums(over), self.cells.sums(expected), over)
             spread = counts.spread(self.cells.cluster, num_clusters)

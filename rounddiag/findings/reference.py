@@ -11,6 +11,7 @@ import numpy as np
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.errors import require_one_of
+from rounddiag.findings.bins import bins
 
 # Noise follows the probability of a token. Mean |diff| in nats of tokens that are below
 # 0.5, between, and above 0.9 likely: vLLM in bf16 against transformers in float32, a
@@ -108,7 +109,7 @@ class Range:
 
 def code_probability(log_probs: Array) -> Array:
     """Return 0 for a token below 0.5 likely, 1 up to 0.9 and 2 above."""
-    return np.searchsorted(_EDGES, log_probs)
+    return bins(_EDGES, log_probs)
 
 
 def share_by_probability(log_probs: Array) -> Array:

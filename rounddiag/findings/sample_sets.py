@@ -6,9 +6,9 @@ among which it was chosen, in the units of the scan statistic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from scipy import special
 from rounddiag._typing import Array
 from rounddiag.columns import Scope
 from rounddiag.columns.predicates import Relation
+from rounddiag.core.aggregation import run_sums
 from rounddiag.findings.conditions import ColumnOfTokens
 from rounddiag.findings.slices import overdispersion, scan
 from rounddiag.findings.view import View
@@ -36,8 +37,9 @@ LISTS = frozenset({BLOCK, SAMPLE_SET})  # named by a column where one has them
 SETS = frozenset({EVERY_NTH, ALL_BUT_EVERY_NTH, BLOCK, SAMPLE_SET, GROUPS, OWN_START})
 
 
-# The best set of one kind at one level, as a column, and its log-likelihood ratio.
-_Candidate: TypeAlias = tuple[ColumnOfTokens, float]
+# The best set of one kind at one level: its name, what makes its column, and its
+# log-likelihood ratio.
+_Candidate: TypeAlias = tuple[str, Callable[[], ColumnOfTokens], float]
 
 
 def columns_of_sets(
@@ -52,10 +54,11 @@ def columns_of_sets(
     """
     best: dict[str, _Candidate] = {}
     for over in excesses:
-        for column, ratio in _sets(view, over, bins_of_tokens, columns):
-            if column.name not in best or ratio > best[column.name][1]:
-                best[column.name] = column, ratio
-    return [column for column, ratio in best.values() if ratio > 0]
+        for candidate in _sets(view, over, bins_of_tokens, columns):
+            name, _, ratio = candidate
+            if name not in best or ratio > best[name][-1]:
+                best[name] = candidate
+    return [make() for _, make, ratio in best.values() if ratio > 0]
 
 
 def _column(
@@ -75,11 +78,11 @@ def _column(
 def _sets(
     view: View, over: Array, code: Array, columns: Sequence[ColumnOfTokens]
 ) -> Iterator[_Candidate]:
-    rate = np.bincount(code, weights=over) / np.maximum(np.bincount(code), 1)
-    expected = rate[code]
+    num = np.maximum(np.bincount(code), 1)
+    expected = (np.bincount(code[over], minlength=len(num)) / num)[code]
     size = view.batch.num_samples
     h = np.bincount(view.sample[over], minlength=size).astype(float)
-    e = np.bincount(view.sample, weights=expected, minlength=size)
+    e = run_sums(expected, view.num_per_sample)
     present = np.flatnonzero(e > 0)
     if len(present) < _MIN_ROWS or not over.any():
         return
@@ -148,9 +151,11 @@ class _Sets(SampleCounts):
         gain = float(
             scan(self.hits[inside].sum(), self.expected[inside].sum(), *self.whole)
         )
-        tokens = inside[self.view.sample]
-        column = _column(name, tokens, value, penalty, label=text)
-        return column, gain / self.spread - penalty
+
+        def make() -> ColumnOfTokens:
+            return _column(name, inside[self.view.sample], value, penalty, label=text)
+
+        return name, make, gain / self.spread - penalty
 
     def periods(self) -> Iterator[_Candidate]:
         """Yield every n-th sample, or all but every n-th, as packs have."""
@@ -235,10 +240,14 @@ class _Sets(SampleCounts):
             gain = scan(hits, expected, *self.whole) / self.spread - penalty
             at = int(gain.argmax())
             chosen = np.sort(order[: at + 2])
-            values = tuple(column.values[code] for code in chosen)
-            tokens, cost = np.isin(column.codes, chosen), float(penalty[at])
-            union = _column(column.name, tokens, values, cost, relation="in")
-            yield union, float(gain[at])
+            make = partial(_union, column, chosen, float(penalty[at]))
+            yield column.name, make, float(gain[at])
+
+
+def _union(column: ColumnOfTokens, chosen: Array, penalty: float) -> ColumnOfTokens:
+    values = tuple(column.values[code] for code in chosen)
+    tokens = np.isin(column.codes, chosen)
+    return _column(column.name, tokens, values, penalty, relation="in")
 
 
 def _ordinal(number: int) -> str:
@@ -327,13 +336,15 @@ def _own_starts(
         return  # one decoding step says it
     start = np.full(len(counts.hits), len(view))
     start[turns.chosen] = hot[turns.starts]
-    tokens = np.arange(len(view)) >= start[view.sample]
-    column = _column(
-        OWN_START,
-        tokens,
-        len(turns.chosen),
-        turns.selection_penalty,
-        scope="round",
-        label="each from a token of its own on",
-    )
-    yield column, turns.log_likelihood_ratio
+
+    def make() -> ColumnOfTokens:
+        return _column(
+            OWN_START,
+            np.arange(len(view)) >= start[view.sample],
+            len(turns.chosen),
+            turns.selection_penalty,
+            scope="round",
+            label="each from a token of its own on",
+        )
+
+    yield OWN_START, make, turns.log_likelihood_ratio

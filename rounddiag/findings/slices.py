@@ -130,7 +130,7 @@ class Cells:
 
     def sums(self, values: Array) -> Array:
         """Return the sum over each cell of a value per token."""
-        return np.add.reduceat(values.astype(np.float64), self.first)
+        return np.add.reduceat(values, self.first, dtype=np.float64)
 
 
 def scan(hits: Array, expected: Array, all_hits: float, all_expected: float) -> Array:

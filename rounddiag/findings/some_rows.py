@@ -18,8 +18,12 @@ from scipy.special import bdtrc
 
 from rounddiag.checks.contracts import LEVEL
 from rounddiag.findings.conditions import columns_of_tokens
-from rounddiag.findings.detectors.temperature import MIN_EXPLAINED, gaps_of_log_odds
-from rounddiag.findings.detectors.truncation import LARGEST, MIN_MISSING
+from rounddiag.findings.detectors.temperature import (
+    MIN_EXPLAINED,
+    about_means,
+    sums_of_line,
+)
+from rounddiag.findings.detectors.truncation import MIN_MISSING, sums_of_mass
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.permutation import Null
 from rounddiag.findings.place import find_places
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 
 # Values of a relation by sample, and how far sets of samples follow it: above 0 from
 # the share on that a setting of all tokens needs.
-_Relation: TypeAlias = "tuple[list[Array], Callable[[list[Array]], Array]]"
+_Relation: TypeAlias = "tuple[Array, Callable[[Array], Array]]"
 
 
 def settings_of_sets(view: View) -> Iterator[Evidence]:
@@ -43,7 +47,7 @@ def settings_of_sets(view: View) -> Iterator[Evidence]:
     masks = np.array([samples for _, samples in sets])
     for name, relation in (_relations(view) if sets else {}).items():
         sums, follow = relation
-        gains = follow([masks @ values for values in sums])
+        gains = follow(sums @ masks.T)
         text, samples = sets[int(np.argmax(gains))]
         rng = np.random.default_rng(0)
         chance = Null(partial(_draw_best, masks, relation, rng), masks.size)
@@ -57,40 +61,31 @@ def _draw_best(
 ) -> Array:
     sums, follow = relation
     orders = (rng.permutation(masks.shape[1]) for _ in range(num))
-    drawn = ([masks @ values[order] for values in sums] for order in orders)
-    return np.array([follow(parts).max() for parts in drawn])
+    return np.array([follow(sums[:, order] @ masks.T).max() for order in orders])
 
 
 def _relations(view: View) -> dict[str, _Relation]:
-    num = view.batch.num_samples
-
-    def sums(chosen: Array, *values: Array) -> list[Array]:
-        sample = view.sample[chosen]
-        return [np.bincount(sample, each, num) for each in values]
-
-    d = np.minimum(view.diff[view.uncertain], LARGEST)
-    lost = sums(view.uncertain, -np.expm1(d), np.abs(d))
-    chosen, x, y = gaps_of_log_odds(view)
-    line = sums(chosen, np.ones(len(x)), x, y, x * x, x * y, y * y)
     return {
-        "truncated_sampling": (lost, lambda s: s[0] - MIN_MISSING * s[1]),
-        "temperature": (line, _excess_of_line),
+        "truncated_sampling": (
+            sums_of_mass(view),
+            lambda s: s[1] - MIN_MISSING * s[2],
+        ),
+        "temperature": (sums_of_line(view), _excess_of_line),
     }
 
 
-def _excess_of_line(sums: list[Array]) -> Array:
+def _excess_of_line(sums: Array) -> Array:
     """Return the squares that a line explains beyond the least part of them."""
-    num, x, y, xx, xy, yy = sums
-    num = np.maximum(num, 1)
-    xx, xy, yy = xx - x * x / num, xy - x * y / num, yy - y * y / num
+    xx, xy, yy = about_means(sums)
     return xy**2 / np.maximum(xx, 1e-300) - MIN_EXPLAINED * yy
 
 
 def _natural_sets(view: View) -> Iterator[tuple[str, Array]]:
-    begins = np.unique(view.sample, return_index=True)
+    present = np.flatnonzero(view.num_per_sample)
+    begins = np.searchsorted(view.sample, present)
     for column in columns_of_tokens(view):
         codes = np.full(view.batch.num_samples, -1)
-        codes[begins[0]] = column.codes[begins[1]]
+        codes[present] = column.codes[begins]
         if column.name == "images_seen":
             code = [*column.values].index(0) if 0 in column.values else -1
             chosen = (column.codes == code) & (code >= 0)
@@ -124,8 +119,11 @@ def _one_sided(view: View) -> Array:
 
 def _undone(view: View, name: str, samples: Array, text: str) -> Iterator[Evidence]:
     chosen = samples[view.sample]
-    num = len(np.unique(view.sample[chosen]))
-    if num < MIN_SAMPLES or chosen.all() or name not in DETECTORS:
+    if (
+        view.samples_with(chosen).sum() < MIN_SAMPLES
+        or chosen.all()
+        or name not in DETECTORS
+    ):
         return
     for place in find_places(view)[:1]:
         size = view.abs_diff * place.tokens

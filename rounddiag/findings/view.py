@@ -11,10 +11,12 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.core.aggregation import means_of_sums, run_sums
 from rounddiag.core.columns import sample_clusters, to_numpy
 from rounddiag.core.images_seen import images_before
 from rounddiag.core.measured import Measured
-from rounddiag.findings.bins import bin_codes, distinct
+from rounddiag.core.sums import take_runs
+from rounddiag.findings.bins import codes_like, distinct
 from rounddiag.findings.reference import REFERENCE, Range
 
 # Tokens that are judged. In a longer batch, evenly spaced blocks of consecutive tokens
@@ -40,10 +42,8 @@ class View:
     a, b: The scores that are compared.
     log_prob_a, log_prob_b: float64 arrays. Log-probs by `a` (the training engine) and
         `b` (the sampling engine), in nats.
-    sample, round, token, position, token_id: int64 arrays. Where the token is, and its
-        id. `position` counts in the response.
+    sample, token, token_id: Arrays of whole numbers. Where the token is, and its id.
     segment: int64 array. Index of the token's round in `batch.rounds`.
-    flat: int64 array. Index in the batch's flat per-token tensors.
     entropy: float64 array or None. Entropy of the training engine, in nats.
     images: int64 array or None. Number of images in the context before the token.
     is_fitted: Whether a fitted effect was removed from `diff`. No fit is exact.
@@ -60,12 +60,9 @@ class View:
     log_prob_a: Array
     log_prob_b: Array
     sample: Array
-    round: Array
     token: Array
-    position: Array
     token_id: Array
     segment: Array
-    flat: Array
     entropy: Array | None = None
     images: Array | None = None
     is_fitted: bool = False
@@ -85,42 +82,41 @@ class View:
     ) -> View:
         """Read the generated tokens of a batch; none is kept without both engines."""
         rounds = batch.rounds
-        start, num = to_numpy(rounds.start), to_numpy(rounds.num_tokens)
-        token, segment, is_thinned = _tokens(num)
-        flat = start[segment] + token
-        sample = to_numpy(rounds.sample)[segment]
-        position = flat - to_numpy(batch.offsets)[sample]
-        log_prob_a = log_prob_b = np.full(len(flat), np.nan)
+        owner, begin, size, is_thinned = _blocks(to_numpy(rounds.num_tokens))
+        start = to_numpy(rounds.start)[owner] + begin
+        segment = np.repeat(owner, size)
+        first = np.cumsum(size) - size
+
+        def take(values: Any) -> Array:  # noqa: ANN401 a tensor: torch stays below
+            return take_runs(to_numpy(values.detach()), start, size)
+
+        def take_float(values: Any) -> Array:  # noqa: ANN401
+            # float32 values, as engines compute them, as float64.
+            return take(values).astype(np.float32, copy=False).astype(float)
+
+        log_prob_a = log_prob_b = np.full(len(segment), np.nan)
         if not lacks_engine(batch, a, b):
             chosen = Measured.of(batch, a, b).require_batch()
-            log_prob_a, log_prob_b = (
-                _as_float(values[flat]) for values in chosen.both_log_probs()
-            )
+            log_prob_a, log_prob_b = map(take_float, chosen.both_log_probs())
         facts, ids = Facts.from_batch(batch), batch.response_ids
-        entropy = None
-        if batch.entropy is not None:
-            entropy = _as_float(batch.entropy[flat])
         view = cls(
             batch=batch,
             a=a,
             b=b,
             log_prob_a=log_prob_a,
             log_prob_b=log_prob_b,
-            sample=sample,
-            round=to_numpy(rounds.round)[segment],
-            token=token,
-            position=position,
+            sample=to_numpy(rounds.sample)[segment],
+            token=np.arange(len(segment)) - np.repeat(first - begin, size),
             # Without ids all are one, which no detector takes for a pattern.
-            token_id=np.zeros_like(flat)
+            token_id=np.zeros_like(segment)
             if ids is None
-            else to_numpy(ids[flat]).astype(np.int64),
+            else take(ids).astype(np.int64, copy=False),
             segment=segment,
-            flat=flat,
-            entropy=entropy,
-            images=images_before(batch, segment, position),
+            entropy=None if batch.entropy is None else take_float(batch.entropy),
             is_thinned=is_thinned,
             facts=facts,
         )
+        view = replace(view, images=images_before(batch, segment, view.position))
         finite = np.isfinite(view.log_prob_a) & np.isfinite(view.log_prob_b)
         num_nonfinite = int((~finite).sum())
         usual = (usual or REFERENCE["dense"]).for_tokens(view.log_prob_b[finite])
@@ -147,6 +143,23 @@ class View:
         )
 
     @property
+    def round(self) -> Array:
+        """The round of each token."""
+        return to_numpy(self.batch.rounds.round)[self.segment]
+
+    @property
+    def flat(self) -> Array:
+        """The index of each token in the batch's flat per-token tensors."""
+        return to_numpy(self.batch.rounds.start)[self.segment] + self.token
+
+    @property
+    def position(self) -> Array:
+        """The position of each token in the response."""
+        rounds, offsets = self.batch.rounds, to_numpy(self.batch.offsets)
+        start = to_numpy(rounds.start) - offsets[to_numpy(rounds.sample)]
+        return start[self.segment] + self.token
+
+    @property
     def has_images(self) -> bool:
         """Whether some tokens are known to have images in their context."""
         return self.images is not None and bool((self.images > 0).any())
@@ -154,10 +167,16 @@ class View:
     @property
     def cluster(self) -> Array:
         """The unit of evidence of each token: its group, or its sample without two."""
+        owner = self.cluster_of_sample
+        return self.sample if owner is None else owner[self.sample]
+
+    @property
+    def cluster_of_sample(self) -> Array | None:
+        """The group of each sample; None without two groups."""
         group = self.facts.group
-        if group is None or (group[self.sample] == group[self.sample[:1]]).all():
-            return self.sample
-        return group[self.sample]
+        if group is None or len(np.unique(group[self.num_per_sample > 0])) <= 1:
+            return None
+        return group
 
     @cached_property
     def diff(self) -> Array:
@@ -177,7 +196,7 @@ class View:
     @cached_property
     def bin(self) -> Array:
         """Each token's bin of `log_prob_b`; the bins have about as many tokens each."""
-        codes = bin_codes(self.log_prob_b)
+        codes, _ = codes_like(self.log_prob_b, self.log_prob_b)
         is_used = np.bincount(codes) > 0
         return (np.cumsum(is_used) - 1).astype(np.uint8)[codes]
 
@@ -195,12 +214,10 @@ class View:
     @cached_property
     def num_before(self) -> Array:
         """How many tokens were generated before each token, in its sample."""
-        num = to_numpy(self.batch.rounds.num_tokens)
-        owner = to_numpy(self.batch.rounds.sample)
-        before = np.cumsum(num) - num
-        begins = np.searchsorted(owner, np.arange(self.batch.num_samples))
-        begins = np.minimum(begins, max(len(num) - 1, 0))
-        return (before - before[begins][owner])[self.segment] + self.token
+        num, owner = self.batch.rounds.num_tokens, self.batch.rounds.sample
+        of_samples = np.bincount(to_numpy(owner), num, self.batch.num_samples)
+        begins = (np.cumsum(of_samples) - of_samples).astype(np.int64)
+        return self.order - begins[self.sample]
 
     @cached_property
     def uncertain(self) -> Array:
@@ -212,12 +229,24 @@ class View:
         size, sample = self.abs_diff[tokens], self.sample[tokens]
         return int(tokens[most_to_see(size, sample, self.batch)])
 
+    def samples_with(self, tokens: Array) -> Array:
+        """Return which samples have some of these tokens; a bool array."""
+        inside = np.zeros(self.batch.num_samples, dtype=bool)
+        inside[self.sample[tokens]] = True
+        return inside
+
     def per_sample(self, values: Array) -> Array:
         """Return the mean of per-token values for each sample, NaN without a token."""
         num = self.num_per_sample
-        total = np.bincount(self.sample, weights=values, minlength=len(num))
-        with np.errstate(invalid="ignore"):
-            return np.where(num > 0, total / np.maximum(num, 1), np.nan)
+        return means_of_sums(run_sums(values, num), num)
+
+    def sums_of(self, tokens: Array, *values: Array) -> Array:
+        """Return the number of some tokens by sample, and sums of their values.
+
+        A row each.
+        """
+        num = run_sums(tokens, self.num_per_sample).astype(np.int64)
+        return np.array([num, *(run_sums(each, num) for each in values)])
 
     @property
     def num_samples(self) -> int:
@@ -282,18 +311,14 @@ def lacks_engine(batch: Batch, a: str, b: str) -> str | None:
     return batch.lacks(*(score for score in (a, b) if score in ("old", "rollout")))
 
 
-def _as_float(tensor: Any) -> Array:  # noqa: ANN401 a tensor: torch stays below
-    """Return float32 values, as engines compute them, as float64."""
-    return to_numpy(tensor.detach().float()).astype(float)
+def _blocks(num: Array) -> tuple[Array, Array, Array, bool]:
+    """Return round, first token and size of each block of tokens to read.
 
-
-def _tokens(num: Array) -> tuple[Array, Array, bool]:
-    """Return index and round of each token to read, and whether some are left out."""
+    And whether some are left out.
+    """
     total = int(num.sum())
     if total <= MAX_TOKENS:
-        segment = np.repeat(np.arange(len(num)), num)
-        token = np.arange(total) - np.repeat(np.cumsum(num) - num, num)
-        return token, segment, False
+        return np.arange(len(num)), np.zeros_like(num), num, False
     # One block of tokens in `every`, with a random first block in each round: a pattern
     # would leave out the same rounds of all samples.
     every = -(-total // MAX_TOKENS)
@@ -303,7 +328,4 @@ def _tokens(num: Array) -> tuple[Array, Array, bool]:
     first = np.random.default_rng(0).integers(every, size=len(num))
     chosen = (block + first[owner]) % every == 0
     owner, begin = owner[chosen], block[chosen] * _BLOCK
-    size = np.minimum(_BLOCK, num[owner] - begin)
-    segment = np.repeat(owner, size)
-    token = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
-    return token + np.repeat(begin, size), segment, True
+    return owner, begin, np.minimum(_BLOCK, num[owner] - begin), True

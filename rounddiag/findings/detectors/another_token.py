@@ -59,7 +59,7 @@ def _find(view: View, engine: str, given: Array, other: Array) -> Evidence | Non
     """
     gap = given - other
     far = np.abs(gap) > FACTOR_2
-    mine = np.isin(view.sample, view.sample[far])
+    mine = view.samples_with(far)[view.sample]
     likely = mine & view.uncertain & (other >= _HALF)
     num_far, num_above = int(far.sum()), int((gap[far] > 0).sum())
     share = likely.sum() / max((mine & view.uncertain).sum(), 1)
@@ -81,7 +81,7 @@ def _find(view: View, engine: str, given: Array, other: Array) -> Evidence | Non
         return None  # another temperature, or a truncation, moves likely tokens as well
     tokens = mine & (other < _HALF) & (gap > view.usual.of_tokens(given))
     name = view.a if engine == view.b else view.b
-    num, num_samples = int(tokens.sum()), len(np.unique(view.sample[tokens]))
+    num, num_samples = int(tokens.sum()), int(view.samples_with(tokens).sum())
     return Evidence(
         cause="unknown",
         tokens=tokens,

@@ -8,7 +8,7 @@ import numpy as np
 
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.measure import Measure
-from rounddiag.findings.noise import Noise, fitting_half
+from rounddiag.findings.noise import Noise, every_second, fitting_half
 from rounddiag.findings.reference import code_probability
 from rounddiag.findings.registry import register
 from rounddiag.wording import with_minus
@@ -39,8 +39,8 @@ def undo_bias(view: View, tokens: Array) -> Evidence | None:
     fit = fitting_half(view, tokens)
     fit, judged = tokens & fit, tokens & ~fit
     if view.batch.response_ids is not None:
-        is_odd = np.searchsorted(np.unique(view.token_id[tokens]), view.token_id) % 2
-        fit, judged = fit & (is_odd == 0), judged & (is_odd == 1)
+        is_even = every_second(view.distinct_ids[1], tokens)
+        fit, judged = fit & is_even, judged & ~is_even
     if not (fit.any() and judged.any()):
         return None
     bias = float(np.median(view.diff[fit]))

@@ -83,10 +83,9 @@ def _surprise(values: Array, chosen: Array) -> Array:
 
     It is 0 at tokens that are not chosen.
     """
-    import pandas as pd
-
-    known, code = np.unique(values[chosen], return_inverse=True)
-    alike = values[pd.Series(values).isin(known).to_numpy()]
+    bits = _bits(values)
+    known, code = np.unique(bits[chosen], return_inverse=True)
+    alike = bits[_find(bits, known)]
     counts = np.bincount(np.searchsorted(known, alike), minlength=len(known))
     surprise = np.zeros(len(values))
     surprise[chosen] = np.log(len(values)) - np.log(counts)[code]
@@ -106,19 +105,19 @@ def _equal_runs(view: View, values: Array, lost: Array) -> tuple[Array, Array, A
     Runs are compared by a hash of their bits. None are returned where none of the runs
     that are equal has a token that lost its value.
     """
-    import pandas as pd
-
     last = _RUN - 1
     inside = view.sample[last:] == view.sample[: max(len(values) - last, 0)]
-    bits = (values.astype(np.float64) + 0.0).view(np.uint64)  # -0.0 is 0.0
+    bits = _bits(values)
     number, is_lost = np.zeros(len(inside), dtype=np.uint64), np.zeros_like(inside)
     for k in range(_RUN):
         part = slice(k, k + len(inside))
-        number = number * _ODD + bits[part]
+        number *= _ODD
+        number += bits[part]
         is_lost |= lost[part]
     known = np.sort(number[inside])
-    twins = np.unique(known[1:][np.diff(known) == 0])
-    starts = np.flatnonzero(inside & pd.Series(number).isin(twins).to_numpy())
+    twins = np.unique(known[1:][known[1:] == known[:-1]])
+    starts = _find(number, twins)
+    starts = starts[inside[starts]]
     if not is_lost[starts].any():
         return (starts[:0],) * 3
     order = np.argsort(number[starts], kind="stable")
@@ -130,6 +129,23 @@ def _equal_runs(view: View, values: Array, lost: Array) -> tuple[Array, Array, A
     goes_on = (np.diff(first) == 1) & (np.diff(other) == 1)
     begins = np.flatnonzero(np.r_[True, ~goes_on][: len(first)])
     return first[begins], other[begins], np.diff(np.r_[begins, len(first)]) + _RUN - 1
+
+
+def _bits(values: Array) -> Array:
+    """Return a number for each value, with high bits as different as the values."""
+    return (values.astype(np.float64) + 0.0).view(np.uint64) * _ODD  # -0.0 is 0.0
+
+
+def _find(numbers: Array, known: Array) -> Array:
+    """Return where numbers are one of these, which are sorted.
+
+    A table of their high bits leaves out most of the others.
+    """
+    table = np.zeros(1 << 16, dtype=bool)
+    table[known >> np.uint64(48)] = True
+    near = np.flatnonzero(table[numbers >> np.uint64(48)])
+    at = np.minimum(np.searchsorted(known, numbers[near]), max(len(known) - 1, 0))
+    return near[known[at] == numbers[near]]
 
 
 def _at_distance(
@@ -166,7 +182,7 @@ def _at_distance(
 
 
 def _evidence(view: View, equal: Array, tokens: Array, engine: str) -> Evidence:
-    num, samples = int(tokens.sum()), np.unique(view.sample[tokens])
+    num, samples = int(tokens.sum()), np.flatnonzero(view.samples_with(tokens))
     at = np.flatnonzero(equal)
     begins = (np.diff(at, prepend=-2) > 1) | np.diff(view.sample[at], prepend=-1) > 0
     length = np.diff(np.r_[np.flatnonzero(begins), len(at)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -113,11 +114,16 @@ def low_precision(view: View) -> Iterator[Evidence]:
         )
 
 
+def _is_on_grid(values: Array, step: float) -> bool:
+    return bool((values == np.round(values / step) * step).mean() > MIN_SHARE)
+
+
 def find_grid(values: Array) -> tuple[str, float] | None:
     """Return the grid that values lie on, and its step near them, or None."""
-    for step in _STEPS:
-        if (values == np.round(values / step) * step).mean() > MIN_SHARE:
-            return f"multiples of {step:g}", step
+    # Each grid is part of the next one.
+    fitting = takewhile(lambda step: _is_on_grid(values, step), reversed(_STEPS))
+    if steps := [*fitting]:
+        return f"multiples of {steps[-1]:g}", steps[-1]
     bits = values.astype(np.float32).view(np.uint32)
     for name, low in _LOW_BITS.items():
         if (bits & ((1 << low) - 1) == 0).mean() > MIN_SHARE:

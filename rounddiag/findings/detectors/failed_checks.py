@@ -91,8 +91,10 @@ def mask_too_wide(view: View) -> Evidence | None:
 
 def _superseded(view: View, cause: str) -> Evidence | None:
     for failed in checks_of(view).failed:
+        if failed.cause != cause or view.is_fitted:
+            continue
         tokens = _tokens(view, failed)
-        if failed.cause == cause and tokens.any() and not view.is_fitted:
+        if tokens.any():
             return Evidence(
                 tokens=tokens,
                 where={"fact": describe_failed(failed), "check": failed.name},

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.findings.bins import mean_by_bin
+from rounddiag.findings.bins import codes_like, distinct, mean_by_bin
 from rounddiag.findings.finding import Evidence
-from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.level import mean_of_sums
 from rounddiag.findings.measure import Measure
 from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.registry import register
@@ -114,29 +115,36 @@ def best_split(view: View) -> SeenSplit | None:
 
 def _split(view: View, seen: Array, *, is_context: bool) -> SeenSplit | None:
     chosen = view.uncertain
-    old, new = seen & chosen, ~seen & chosen
-    if old.sum() < _MIN_TOKENS or new.sum() < _MIN_TOKENS:
+    x, old = _log_prob(view)[chosen], seen[chosen]
+    if min(old.sum(), (~old).sum()) < _MIN_TOKENS:
         return None
-    x = _log_prob(view)
-    d = np.clip(view.diff, -LARGEST_DIFF, LARGEST_DIFF)
-    x_new = x[new]
-    of_new = mean_by_bin(x_new, d[new], x_new)
-    of_old = mean_by_bin(x_new, d[new], x[old])
-    gap, error = clustered_mean(d[old] - of_old, view.sample[old])
-    _, other = clustered_mean(d[new] - of_new, view.sample[new])
+    d = np.clip(view.diff[chosen], -LARGEST_DIFF, LARGEST_DIFF)
+    code, num = codes_like(x[~old], x)
+    # Sums by sample, by whether the id was seen, and by bin of fresh ids.
+    shape = (view.batch.num_samples, 2, num)
+    cell = (2 * view.sample[chosen] + old) * num + code
+    sizes, sums = (
+        np.bincount(cell, weights, math.prod(shape)).reshape(shape)
+        for weights in (None, d)
+    )
+    total, size = sums[:, 0].sum(axis=0), sizes[:, 0].sum(axis=0)
+    usual = np.where(size > 0, total / np.maximum(size, 1), total.sum() / size.sum())
+    rest, sizes = (sums - sizes * usual).sum(axis=2), sizes.sum(axis=2)
+    (_, other), (gap, error) = (
+        mean_of_sums(rest[:, side], sizes[:, side]) for side in (0, 1)
+    )
     error = float(np.hypot(error, other))
     if gap < _MIN_Z * error:
         return None
-    # What the split explains beyond the log-prob alone, on the half not fitted.
-    fit = fitting_half(view, chosen)
-    left = 0.0
-    for part in (old, new):
+    fit = fitting_half(view, chosen)[chosen]
+
+    def squares_left(part: Array) -> float:
         known, judged = part & fit, part & ~fit
         rest = d[judged] - mean_by_bin(x[known], d[known], x[judged])
-        left += float((rest**2).sum())
-    known, judged = chosen & fit, chosen & ~fit
-    rest = d[judged] - mean_by_bin(x[known], d[known], x[judged])
-    alone = float((rest**2).sum())
+        return float((rest**2).sum())
+
+    # What the split explains beyond the log-prob alone, on the half not fitted.
+    left, alone = squares_left(old) + squares_left(~old), squares_left(old | ~old)
     partial = 1 - left / max(alone, 1e-300)
     return SeenSplit(
         gap=gap, error=error, partial=partial, is_context=is_context, view=view
@@ -161,22 +169,28 @@ def _seen_in_context(batch: Batch) -> Array:
     prompts, limits = ids[:0], [0] * len(begins)
     if batch.prompt_ids is not None and batch.prompt_offsets is not None:
         prompts, limits = batch.prompt_ids.cpu().numpy(), batch.prompt_offsets.tolist()
+    known, codes = distinct(np.concatenate([prompts, ids]))
+    prompts, codes = codes[: len(prompts)], codes[len(prompts) :]
+    first = np.empty(len(known), dtype=np.int64)
     again = np.zeros(len(ids), dtype=bool)
     for sample, length in enumerate(batch.lengths.tolist()):
         own = slice(begins[sample], begins[sample] + length)
         prompt = prompts[limits[sample] : limits[sample + 1]]
-        again[own] = _repeats(np.concatenate([prompt, ids[own]]))[len(prompt) :]
+        context = np.concatenate([prompt, codes[own]])
+        again[own] = _repeats(context, first)[len(prompt) :]
     return again
 
 
 def seen_before(view: View) -> Array:
     """Return whether a token's id was generated earlier in its sample."""
-    if len(view) == 0:
-        return np.zeros(0, dtype=bool)
-    return _repeats(view.sample * (int(view.token_id.max()) + 1) + view.token_id)
+    known, codes = view.distinct_ids
+    first = np.empty(len(known), dtype=np.int64)
+    parts = np.split(codes, np.cumsum(view.num_per_sample)[:-1])
+    return np.concatenate([_repeats(part, first) for part in parts])
 
 
-def _repeats(keys: Array) -> Array:
-    import pandas as pd
-
-    return pd.Series(keys).duplicated().to_numpy()
+def _repeats(codes: Array, first: Array) -> Array:
+    """Return whether each code has occurred before; `first` has an entry for each."""
+    index = np.arange(len(codes))
+    first[codes[::-1]] = index[::-1]  # the last that is written stays
+    return first[codes] < index

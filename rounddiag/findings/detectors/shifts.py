@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -104,21 +105,17 @@ def _shifted_starts(view: View) -> list[Evidence]:
         return []
     starts = near.keep(at)
     rests = {lag: _gain(near, lag)[0][at] for lag in LAGS}
-    gain, chosen, lag, width = max(
-        (
-            (*_gain_of_starts(starts, rest, width, MIN_GAIN / 2), lag, width)
-            for lag, rest in rests.items()
-            for width in range(1, MAX_START + 1)
-        ),
-        key=lambda trial: trial[0],
-    )
+    gains = {lag: _gain_of_starts(starts, rests[lag], MIN_GAIN / 2)[0] for lag in LAGS}
+    lag = max(LAGS, key=lambda lag: gains[lag].max())
+    gain, width = gains[lag].max(), int(gains[lag].argmax()) + 1
+    hit = _gain_of_starts(starts, rests[lag], MIN_GAIN / 2)[1][:, width - 1]
+    chosen = (starts.token < width) & np.isfinite(rests[lag]) & hit[starts.sample]
     if gain <= 0 or chosen.sum() < MIN_ALL:
         return []
     # Controls are searched as widely as lags. Below the limit their gain is unknown.
     by_chance = max(
-        _gain_of_starts(starts, rest, most, MIN_GAIN / 2)[0]
+        _gain_of_starts(starts, rest, MIN_GAIN / 2)[0].max()
         for rest in (_gain(near, control)[0][at] for control in CONTROLS)
-        for most in range(1, MAX_START + 1)
     )
     if gain < MIN_TIMES_CHANCE * max(by_chance, MIN_GAIN / 2):
         return []
@@ -130,8 +127,8 @@ def _shifted_starts(view: View) -> list[Evidence]:
     if not noise.is_undone(index, rests[lag][chosen], starts.log_prob_a[chosen]):
         return []
     # The lag is established: other samples need less, and the edges have no partner.
-    chosen = _gain_of_starts(starts, rests[lag], width, MIN_GAIN_SAME_LAG)[1]
-    tokens = (view.token < width) & np.isin(view.sample, starts.sample[chosen])
+    hit = _gain_of_starts(starts, rests[lag], MIN_GAIN_SAME_LAG)[1][:, width - 1]
+    tokens = (view.token < width) & hit[view.sample]
     scope = f"the first {width} of rounds"
     return [_evidence("shifted_log_probs", tokens, lag, (here, left), view.b, scope)]
 
@@ -157,7 +154,7 @@ def _shifted_batch(view: View) -> list[Evidence]:
     if not noise.is_undone(judged, rest[judged], view.log_prob_b[pair[judged]]):
         return []
     here, left = float(view.abs_diff[tokens].mean()), float(rest[tokens].mean())
-    num_samples = len(np.unique(view.sample[tokens]))
+    num_samples = int(view.samples_with(tokens).sum())
     num_others = int((view.sample[pair] != view.sample)[tokens].sum())
     scope = f"in {num_samples:,} of {pluralize(view.num_samples, 'sample')}"
     if num_others:
@@ -208,14 +205,14 @@ def _stretches_of_batch(view: View, lag: int) -> tuple[Array, Array, Array]:
 
     Pairs are indices. A stretch is where the lag leaves least of a part of |diff|.
     """
-    at = np.full(int(view.order.max()) + 1, -1)
-    at[view.order] = np.arange(len(view))
-    other = view.order + lag
-    inside = (other >= 0) & (other < len(at))
-    pair = np.where(inside, at[np.where(inside, other, 0)], -1)
+    order = view.order + abs(lag)
+    at = np.full(int(order[-1]) + 1 + abs(lag), -1)
+    at[order] = np.arange(len(view))
+    pair = at[order + lag]
     rest = np.abs(view.log_prob_a - view.log_prob_b[pair])
-    size = _REST * np.minimum(view.abs_diff, LARGEST_DIFF)
-    gain = np.where(pair < 0, 0.0, size - np.minimum(rest, LARGEST_DIFF))
+    gain = _REST * np.minimum(view.abs_diff, LARGEST_DIFF)
+    gain -= np.minimum(rest, LARGEST_DIFF)
+    gain[pair < 0] = 0.0
     tokens = np.zeros(len(view), dtype=bool)
     begins = np.searchsorted(view.sample, np.arange(view.batch.num_samples + 1))
     for first, end in pairwise(begins):
@@ -232,19 +229,20 @@ def _removed(view: View, tokens: Array, rest: Array) -> float:
     return float((view.abs_diff - rest)[tokens].sum())
 
 
-def _gain_of_starts(
-    view: View, rest: Array, width: int, min_gain: float
-) -> tuple[float, Array]:
-    """Return what a lag removes at the first tokens of rounds, and these tokens.
+def _gain_of_starts(view: View, rest: Array, min_gain: float) -> tuple[Array, Array]:
+    """Return what a lag removes at the first tokens of rounds: one, two and so on.
 
-    Of the samples in which it removes most of |diff| there.
+    Of the samples, which come second, in which it removes most of |diff| there.
     """
-    start = (view.token < width) & np.isfinite(rest)
-    size = view.batch.num_samples
-    here = np.bincount(view.sample[start], view.abs_diff[start], size)
-    left = np.bincount(view.sample[start], rest[start], size)
+    known = np.isfinite(rest)
+    cell = (view.sample * MAX_START + view.token)[known]
+    shape = (view.batch.num_samples, MAX_START)
+    here, left = (
+        np.bincount(cell, values[known], math.prod(shape)).reshape(shape).cumsum(axis=1)
+        for values in (view.abs_diff, rest)
+    )
     hit = (left < _REST * here) & (here - left > min_gain)
-    return float((here - left)[hit].sum()), start & hit[view.sample]
+    return ((here - left) * hit).sum(axis=0), hit
 
 
 def _begins(view: View) -> Array:
@@ -253,12 +251,16 @@ def _begins(view: View) -> Array:
 
 def _gain(view: View, lag: int) -> tuple[Array, Array]:
     """Return |o_i - r_(i + lag)|, else NaN, and where there is such a token."""
-    index = np.arange(len(view))
-    pair = np.clip(index + lag, 0, len(view) - 1)
-    near = (pair - index == lag) & (view.flat[pair] - view.flat == lag)
-    near &= view.segment[pair] == view.segment
-    rest = np.abs(view.log_prob_a - view.log_prob_b[pair])
-    return np.where(near, rest, np.nan), near
+    num = max(len(view) - abs(lag), 0)
+    here, there = slice(max(-lag, 0), None), slice(max(lag, 0), None)
+    segment, token = view.segment, view.token
+    near, rest = np.zeros(len(view), dtype=bool), np.full(len(view), np.nan)
+    near[here][:num] = (segment[there][:num] == segment[here][:num]) & (
+        token[there][:num] - token[here][:num] == lag
+    )
+    gap = np.abs(view.log_prob_a[here][:num] - view.log_prob_b[there][:num])
+    rest[here][:num] = np.where(near[here][:num], gap, np.nan)
+    return rest, near
 
 
 def _stretches(
@@ -329,7 +331,7 @@ def _shape_of(view: View, starts: Array) -> tuple[bool, bool, str]:
     `starts` has the first shifted token of each round, or -1. After other ids the next
     round is sound; where none follows one that is shifted from inside, nothing tells.
     """
-    segments = np.unique(view.segment, return_index=True)[1]
+    segments = np.flatnonzero(_begins(view))
     row, inside = view.sample[segments], starts > SLACK
     has_next = inside & np.r_[row[1:] == row[:-1], False]
     later = np.r_[starts[1:], -1]

@@ -109,25 +109,21 @@ class _Line:
         chosen = _measurable(view)
         if chosen.sum() < _MIN_TOKENS or view.abs_diff[chosen].mean() < MIN_LEVEL:
             return None
-        odds, others = log_odds(view.log_prob_a), log_odds(view.log_prob_b)
-        log_n = _log_n(view)
-        middle = (odds + others) / 2
-        gap = np.clip(others - odds, -_LARGE, _LARGE)
-        agrees, agreement = _select_agreeing(view.sample, middle, gap, chosen)
-        chosen &= agrees
-        x, y, sample = middle[chosen], gap[chosen], view.sample[chosen]
-        if agreement < MIN_AGREEMENT or x.std() == 0 or y.std() == 0:
+        sums = sums_of_line(view)
+        agrees, agreement = _select_agreeing(sums)
+        _, z = _fit_line(sums[:, agrees])
+        if agreement < MIN_AGREEMENT or abs(z) < _MIN_Z:
             return None
-        explained, z = (
-            _explain(x, y, fitting_half(view, chosen)[chosen]),
-            _z(x, y, sample),
-        )
-        if not explained > MIN_EXPLAINED or abs(z) < _MIN_Z:
+        chosen &= agrees[view.sample]
+        odds, others = _log_odds(view, chosen)
+        x, y = (odds + others) / 2, np.clip(others - odds, -_LARGE, _LARGE)
+        explained = _explain(x, y, fitting_half(view, chosen)[chosen])
+        if not explained > MIN_EXPLAINED:
             return None
-        likely = y[np.minimum(odds, others)[chosen] > 0]
+        likely = y[np.minimum(odds, others) > 0]
         if not len(likely) or not (likely * np.sign(z) > 0).mean() > SAME_SIGN:
             return None
-        odds, others, log_n = odds[chosen], others[chosen], log_n[chosen]
+        log_n = _log_n(view)[chosen]
         if view.entropy is not None:
             rate = _median((others - odds) / (odds + log_n), np.abs(odds + log_n))
             ends, limits = [rate], (LEAST_REST, MOST_REST)
@@ -167,22 +163,32 @@ class _Line:
         return np.where(_measurable(view), fitted, 0.0)
 
 
-def gaps_of_log_odds(view: View) -> tuple[Array, Array, Array]:
-    """Return where log-odds are known, their mean there, and the gap between them."""
-    chosen = _measurable(view)
-    odds, others = (
-        log_odds(values[chosen]) for values in (view.log_prob_a, view.log_prob_b)
-    )
-    return chosen, (odds + others) / 2, np.clip(others - odds, -_LARGE, _LARGE)
+def sums_of_line(view: View) -> Array:
+    """Return sums by sample: of 1, x, y, x^2, xy and y^2, a row each.
+
+    x is the mean of both log-odds, less its mean, and y the gap between them.
+    """
+    if "sums_of_line" not in view.memo:
+        chosen = _measurable(view)
+        odds, others = _log_odds(view, chosen)
+        x, y = (odds + others) / 2, np.clip(others - odds, -_LARGE, _LARGE)
+        x -= x.sum() / max(len(x), 1)
+        sums = view.sums_of(chosen, x, y, x * x, x * y, y * y)
+        view.memo["sums_of_line"] = sums
+    return view.memo["sums_of_line"]
 
 
 def follow_log_odds(view: View) -> float:
     """Return which part of the squares follows the log-odds; 0 below half of it."""
-    chosen, x, y = gaps_of_log_odds(view)
-    if view.is_fitted or len(x) < _MIN_TOKENS or x.std() == 0 or y.std() == 0:
+    sums = sums_of_line(view)
+    if view.is_fitted or sums[0].sum() < _MIN_TOKENS:
         return 0.0
-    part, z = float(np.corrcoef(x, y)[0, 1] ** 2), _z(x, y, view.sample[chosen])
+    part, z = _fit_line(sums)
     return part * (part > MIN_EXPLAINED / 2 and abs(z) > _MIN_Z)
+
+
+def _log_odds(view: View, chosen: Array) -> tuple[Array, Array]:
+    return log_odds(view.log_prob_a[chosen]), log_odds(view.log_prob_b[chosen])
 
 
 def _explain(x: Array, y: Array, fit: Array) -> float:
@@ -207,42 +213,45 @@ def _log_n(view: View) -> Array:
     return np.clip(entropy, 0.0, 12.0)
 
 
-def _select_agreeing(
-    sample: Array, x: Array, y: Array, chosen: Array
-) -> tuple[Array, float]:
-    """Return the tokens of samples whose gap follows x as in most, and their share.
+def _select_agreeing(sums: Array) -> tuple[Array, float]:
+    """Return the samples whose gap follows x as in most, and the share of their tokens.
 
     A temperature applies to all samples. A minority with a further fault would hide it.
     """
-    size = int(sample.max()) + 1
-    num = np.bincount(sample, chosen, size)
-    mean = [
-        np.bincount(sample, values * chosen, size) / np.maximum(num, 1)
-        for values in (x, y)
-    ]
-    x, y = (
-        np.where(chosen, values - centre[sample], 0.0)
-        for values, centre in zip((x, y), mean, strict=True)
-    )
-    xy, xx, yy = (
-        np.bincount(sample, product, size) for product in (x * y, x * x, y * y)
-    )
-    own = xy / np.maximum(np.sqrt(xx * yy), 1e-300)
+    num = sums[0]
+    xx, xy, yy = about_means(sums)
+    own = xy / np.maximum(np.sqrt(np.maximum(xx * yy, 0)), 1e-300)
     is_judged = num >= MIN_PER_SAMPLE
     if is_judged.sum() < _MIN_SAMPLES:
-        return np.ones(len(sample), dtype=bool), 1.0
+        return np.ones(len(num), dtype=bool), 1.0
     usual = float(np.median(own[is_judged]))
     agrees = own * np.sign(usual) > _PART * abs(usual)
     share = float(num[agrees & is_judged].sum() / num[is_judged].sum())
-    return (agrees | ~is_judged)[sample], share
+    return agrees | ~is_judged, share
 
 
-def _z(x: Array, y: Array, sample: Array) -> float:
-    """Return the slope of y on x in standard errors, clustered by sample."""
-    x, y = x - x.mean(), y - y.mean()
-    slope = (x * y).sum() / (x**2).sum()
-    part = np.bincount(sample, weights=x * (y - slope * x))
-    return float(slope * (x**2).sum() / max(np.sqrt((part**2).sum()), 1e-300))
+def about_means(sums: Array) -> tuple[Array, Array, Array]:
+    """Return the sums of x^2, xy and y^2 about the means, from those about 0."""
+    num, x, y, xx, xy, yy = sums
+    num = np.maximum(num, 1)
+    return xx - x * x / num, xy - x * y / num, yy - y * y / num
+
+
+def _fit_line(sums: Array) -> tuple[float, float]:
+    """Return the part of the squares of y that a line explains, and its slope.
+
+    The slope is in standard errors, clustered by sample.
+    """
+    every = sums.sum(axis=1)
+    square, cross, squares = map(float, about_means(every))
+    if square * squares <= 0:
+        return 0.0, 0.0
+    num, x, y, xx, xy, _ = sums
+    mean_x, mean_y, slope = every[1] / every[0], every[2] / every[0], cross / square
+    part = xy - mean_x * y - mean_y * x + num * mean_x * mean_y
+    part -= slope * (xx - 2 * mean_x * x + num * mean_x**2)
+    z = cross / max(np.sqrt((part**2).sum()), 1e-300)
+    return cross**2 / (square * squares), float(z)
 
 
 def _median(values: Array, weight: Array) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from rounddiag.findings.detectors.grammar import MIN_ALONE, NEARLY_ALL, say_forced
 from rounddiag.findings.finding import Evidence
-from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.level import mean_of_sums
 from rounddiag.findings.measure import Measure
 from rounddiag.findings.noise import fitting_half
 from rounddiag.findings.place import find_places
@@ -110,9 +110,18 @@ def _is_missing(view: View) -> bool:
 
 
 def _mass(view: View) -> tuple[float, float, float]:
-    d = np.minimum(view.diff[view.uncertain], LARGEST)
-    lost, error = clustered_mean(-np.expm1(d), view.sample[view.uncertain])
-    return lost, error, lost / max(float(np.abs(d).mean()), _TINY)
+    num, masses, sizes = sums_of_mass(view)
+    lost, error = mean_of_sums(masses, num)
+    return lost, error, lost / max(float(sizes.sum() / num.sum()), _TINY)
+
+
+def sums_of_mass(view: View) -> Array:
+    """Return sums by sample over uncertain tokens: of 1, 1 - exp(diff) and |diff|."""
+    if "sums_of_mass" not in view.memo:
+        d = np.minimum(view.diff[view.uncertain], LARGEST)
+        sums = view.sums_of(view.uncertain, -np.expm1(d), np.abs(d))
+        view.memo["sums_of_mass"] = sums
+    return view.memo["sums_of_mass"]
 
 
 def find_missing(view: View) -> float:
