@@ -22,7 +22,7 @@ import nbclient
 import nbformat
 import plotly.io as pio
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 FOLDER = Path(__file__).parent
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -41,7 +41,7 @@ if isinstance(_explorer := Out.get({count}), rd.Explorer):
     print(_explorer._repr_mimebundle_()[0]["text/html"])
 """
 # Of an explorer's picture, in pixels.
-EXPLORER = {"width": 1400, "height": 800}
+EXPLORER: ViewportSize = {"width": 1400, "height": 800}
 
 
 def execute(notebook: Path, folder: Path) -> nbformat.NotebookNode:
@@ -78,7 +78,10 @@ def explorer_outputs(
     html = "".join(one.text for one in helper.outputs if one.get("name") == "stdout")
     if not html:
         return list(cell.outputs)
-    data = [{REPORT: path.as_uri(), "keys": keys}, {"text/html": html}]
+    data: list[dict[str, object]] = [
+        {REPORT: path.as_uri(), "keys": keys},
+        {"text/html": html},
+    ]
     return [
         nbformat.v4.new_output("display_data", {**one, "text/plain": "explorer"})
         for one in data
