@@ -15,11 +15,10 @@ import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.loaders.parquet import load_parquet, save
 from tests.loaders.parquet.conftest import png
-from tests.loaders.parquet.tables import COLUMNS, expect, write_table
+from tests.loaders.parquet.tables import write_table
 
 FIRST = Path("tests/data/rounddiag-0.1.0_layout-1.parquet")
 SECOND = Path("tests/data/rounddiag-0.1.0_layout-2.parquet")
-RESAVE = "Save the batch with `rounddiag.save`."
 
 
 def test_the_first_layout_opens() -> None:
@@ -85,40 +84,6 @@ def test_the_sample_data_open_unchanged(name: str, digest: str) -> None:
     batch = rd.load(path)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
     assert batch.images[0][0].size == (448, 336)
-
-
-@pytest.mark.parametrize("mark", ["float7", "\u00fc", "", "O", "numpy.int64"])
-def test_a_tensor_of_no_dtype(tmp_path: Path, mark: str) -> None:
-    ids = COLUMNS["response_ids"]
-    field = pa.field("response_ids", ids.type, metadata={"rounddiag.dtype": mark})
-    path = write_table(tmp_path / "odd.parquet", {field: ids})
-    found = repr(mark.encode())
-    expect(
-        path,
-        "`response_ids`: expected the name of a dtype in the column's metadata;"
-        f" found {found}. {RESAVE}",
-    )
-
-
-@pytest.mark.parametrize("mark", ["O", "V9", "nothing", "(9,9)i4", "i4,f8", ""])
-def test_an_array_of_no_dtype(tmp_path: Path, mark: str) -> None:
-    field = pa.field("sample:x", pa.int64(), metadata={"rounddiag.dtype": mark})
-    path = write_table(tmp_path / "odd.parquet", {field: pa.array([1])})
-    expect(
-        path,
-        "`sample:x`: expected the name of a dtype in the column's metadata;"
-        f" found {mark.encode()!r}. {RESAVE}",
-    )
-
-
-def test_values_that_are_not_of_the_dtype_are_refused(tmp_path: Path) -> None:
-    field = pa.field("sample:x", pa.float64(), metadata={"rounddiag.dtype": "int8"})
-    path = write_table(tmp_path / "odd.parquet", {field: pa.array([float("nan")])})
-    expect(
-        path,
-        "`sample:x`: expected the name of a dtype in the column's metadata;"
-        f" found b'int8'. {RESAVE}",
-    )
 
 
 def test_texts_of_absurd_width_stay_objects(tmp_path: Path) -> None:

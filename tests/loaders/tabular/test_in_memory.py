@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rounddiag.loaders import load
-from tests.loaders.table_cases import COLUMNS, check, says
+from tests.loaders.table_cases import COLUMNS, check
 
 
 def arrays() -> dict[str, Any]:
@@ -132,62 +132,6 @@ def test_a_response_without_a_token_keeps_its_dtype() -> None:
     assert batch.require_ids().dtype == torch.int64
 
 
-@pytest.mark.parametrize(
-    ("rows", "found"),
-    [
-        ([["a"], ["b"]], "a list of other values in row 0"),
-        ([[1, 2], None], "nothing in row 1"),
-        ([[[1], [2, 3]], [1]], "a list of other values in row 0"),
-    ],
-)
-def test_rows_of_anything_else_are_refused(rows: list[Any], found: str) -> None:
-    message = (
-        f"dict: `old_log_probs`: expected rows of numbers; found {found}. Save every"
-        " field for the same samples and tokens."
-    )
-    with says(message):
-        load({**COLUMNS, "old_log_probs": rows})
-
-
-def test_what_is_no_table_is_refused() -> None:
-    message = (
-        "list: expected a saved batch; found a list of 2 values, not all of them"
-        " objects. `rounddiag.formats()` lists what can be opened. Rows of `messages`,"
-        " or of `prompt` and `completion`, open as turns."
-    )
-    with says(message):
-        load([1, 2])
-
-
-@pytest.mark.parametrize(
-    ("data", "found"),
-    [
-        (None, "nothing"),
-        (3, "a number"),
-        (torch.zeros(2), "a single tensor"),
-        (np.zeros(2), "a single numpy array"),
-    ],
-)
-def test_what_is_no_table_is_described(data: object, found: str) -> None:
-    message = (
-        "expected a path, a mapping of columns, a list of rows, a frame or a data set;"
-        f" found {found}. Pass the path of a saved batch, or its columns by name:"
-        ' {"response_ids": ..., "response_mask": ..., ...}.'
-    )
-    with says(message):
-        load(data)
-
-
-def test_two_columns_of_one_name_are_refused() -> None:
-    frame = pd.DataFrame(COLUMNS)
-    message = (
-        "DataFrame: expected one column of each name; found 11 columns of 10 names."
-        " Rename the columns."
-    )
-    with says(message):
-        load(pd.concat([frame, frame[["turns"]]], axis=1))
-
-
 def test_columns_may_be_series() -> None:
     check(load(dict(pd.DataFrame(COLUMNS).items())))
 
@@ -207,15 +151,6 @@ def test_pictures_come_as_bytes_and_paths_are_left_alone() -> None:
     assert [[shot.data for shot in row] for row in batch.images] == [[b"1"], []]  # type: ignore[attr-defined]
     note = ["1 of `images` are not pictures in the file: paths are not opened"]
     assert batch.meta["screenshots"] == note
-
-
-def test_pictures_of_too_few_samples_are_refused() -> None:
-    message = (
-        "dict: `images`: expected 2 rows, one per sample; found 1. Save a list of"
-        " pictures for every sample; it may be empty."
-    )
-    with says(message):
-        load({**COLUMNS, "images": [b"1"]})
 
 
 def test_pixel_values_in_memory_are_screenshots() -> None:
