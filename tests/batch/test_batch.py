@@ -49,8 +49,6 @@ def test_left_padding_of_prompts_is_stripped() -> None:
         prompt_ids=torch.tensor([[0, 0, 5], [0, 6, 7], [0, 0, 0]]),
         prompt_mask=torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 0]]),
     )
-    assert batch.prompt_ids is not None
-    assert batch.prompt_offsets is not None
     assert batch.prompt_ids.tolist() == [5, 6, 7]
     assert batch.prompt_offsets.tolist() == [0, 1, 3, 3]
 
@@ -79,8 +77,6 @@ def test_a_smaller_batch_keeps_every_field_and_where_it_came_from(
     )
     last = batch[-1]
     assert last.require_ids().tolist() == [12, 13, 14, 15, 16, 17]
-    assert last.prompt_ids is not None
-    assert last.rewards is not None
     assert last.prompt_ids.tolist() == [5, 6]
     assert last.rewards.tolist() == [1.0]
     assert (last.group_ids, last.sample_ids) == (("b",), ("z",))

@@ -67,7 +67,6 @@ def test_ids_become_one_sample_with_the_context_of_each_round(order: list[int]) 
     assert batch.require_ids().tolist() == [5, 6, 3, 7, 8, 4, 9]
     assert batch.log_probs("rollout").tolist() == [-1, -2, 0, -3, -4, 0, -5]
     assert batch.log_probs("old").tolist() == [-2, -3, 0, -4, -5, 0, -6]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0]
     assert batch.sample_ids == ("a",)
     assert batch.step == 7
@@ -96,8 +95,6 @@ def test_it_equals_the_load_of_the_same_rows() -> None:
     pd.testing.assert_frame_equal(rd.token_frame(built), rd.token_frame(loaded))
     pd.testing.assert_frame_equal(rd.round_frame(built), rd.round_frame(loaded))
     assert built.sample_ids == loaded.sample_ids == ("b", "a")
-    assert built.rewards is not None
-    assert loaded.rewards is not None
     assert built.rewards.tolist() == loaded.rewards.tolist()
     for sample in range(2):
         for index in range(3):
@@ -132,7 +129,6 @@ def test_pictures_stand_at_their_image_tokens() -> None:
     for index, shot in enumerate(shots):
         (seen,) = batch.context(0, index).images
         assert seen.image().getpixel((0, 0)) == shot.getpixel((0, 0))
-    assert batch.images is not None
     assert [shot.position for shot in batch.images[0]] == [-2, 2]
 
 
@@ -140,7 +136,6 @@ def test_texts_that_append_are_turns() -> None:
     rows = text_rows([GO], [GO, reply("wait()0"), DONE])
     other = {"trajectory": "b", "step": 0, "messages": [DONE], "response": "stop()"}
     batch = Batch.from_steps([rows[1], rows[0], other])
-    assert batch.turns is not None
     assert [[(t.role, t.text) for t in turns] for turns in batch.turns] == [
         [
             ("user", "Go."),
@@ -163,7 +158,6 @@ def test_prompts_that_append_are_turns() -> None:
 def test_a_rewritten_text_has_what_entered_and_keeps_its_context() -> None:
     summary = {"role": "user", "content": "You waited."}
     batch = Batch.from_steps(text_rows([GO], [GO, reply("wait()"), summary]))
-    assert batch.turns is not None
     assert [(turn.role, turn.text) for turn in batch.turns[0]] == [
         ("user", "Go."),
         ("assistant", "wait()0"),
@@ -249,7 +243,6 @@ def test_a_picture_of_a_text_context_enters_once() -> None:
     batch = Batch.from_steps(
         [{**rows[0], "screenshot": data[0]}, {**rows[1], "screenshot": data}]
     )
-    assert batch.images is not None
     assert [shot.round for shot in batch.images[0]] == [0, 1]
 
 
@@ -287,7 +280,6 @@ def test_messages_of_an_api_have_their_calls_and_pictures() -> None:
             [{**row, "trajectory": 0, "step": i} for i, row in enumerate(rows)]
         )
     )
-    assert batch.turns is not None
     written = '<tool_call>\n{"name": "click", "arguments": {"x": 1}}\n</tool_call>'
     assert [*batch.turns[0]] == [
         ("user", "Go.", 1),
@@ -297,7 +289,6 @@ def test_messages_of_an_api_have_their_calls_and_pictures() -> None:
     ]
     assert batch.meta["contexts"] == "1 appended, 0 rewritten"
     assert batch.round_columns["action"].tolist() == ["click(x=1)", None]
-    assert batch.images is not None
     assert [shot.image().getpixel((0, 0)) for shot in batch.images[0]] == [
         *((255, 0, 0), (0, 0, 255))
     ]
@@ -307,7 +298,6 @@ def test_a_picture_that_leaves_rewrites_a_context_of_texts() -> None:
     gone = {"role": "tool", "content": "red"}
     contexts = [[seen("red")], [gone, reply("wait()0"), seen("blue")]]
     batch = Batch.from_steps(text_rows(*contexts))
-    assert batch.turns is not None
     assert [(turn.text, turn.num_images) for turn in batch.turns[0]] == [
         *(("red", 1), ("wait()0", 0), ("blue", 1), ("wait()1", 0))
     ]
@@ -330,7 +320,6 @@ def test_pixels_and_pictures_of_messages_stand_at_image_tokens() -> None:
     row = {"trajectory": 0, "step": 0, "prompt_ids": [1, 9, 9], "response": [5]}
     for more in ({"screenshot": pixels}, {"messages": [seen("red")]}):
         batch = Batch.from_steps([{**row, **more}])
-        assert batch.images is not None
         assert [(shot.position, shot.size) for shot in batch.images[0]] == [
             (-2, (4, 3))
         ]
@@ -349,7 +338,6 @@ def test_missing_values_of_other_columns_stay_unknown() -> None:
     assert seconds[0] == 2
     assert pd.isna(seconds[1])
     assert batch.log_probs("old").isnan().tolist() == [False] * 3 + [True] * 2
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [0.5]
 
 

@@ -115,7 +115,6 @@ def test_the_samples_picked_of_all_parts_have_screenshots(
             recorder.step(0, part(number, 5, 10))
     assert recorder.errors == 0
     batch = load_parquet(tmp_path / "step_0.parquet")
-    assert batch.images is not None
     assert sum(1 for row in batch.images if row) == 4
     why = batch.sample_columns["picked"].tolist()
     assert (why.count("random"), why.count("worst")) == (2, 2)

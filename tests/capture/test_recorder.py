@@ -91,7 +91,6 @@ def test_fields_that_are_fetched_when_asked_for(
         token_frame(one, columns), token_frame(other, columns)
     )
     assert other.group_ids == ("a", "b")
-    assert other.images is not None
     assert [len(shots) for shots in other.images] == [1, 1]
 
 

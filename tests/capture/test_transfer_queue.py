@@ -103,7 +103,6 @@ def test_only_the_pixels_of_the_samples_that_are_shown_leave_the_queue(
         recorder.step_keys(0, batch, tq)
     assert recorder.errors == 0
     images = load_parquet(tmp_path / "step_0.parquet").images
-    assert images is not None
     (sample_with_images,) = [sample for sample, row in enumerate(images) if row]
     assert ["multi_modal_inputs" in fields for _, fields in tq.asked] == [False, True]
     assert tq.asked[1][0] == [["g_0_0", "g_1_0", "g_2_0"][sample_with_images]]

@@ -93,7 +93,6 @@ def test_a_job_of_which_one_trial_has_no_ids(tmp_path: Path) -> None:
     assert batch.lacks("text") is None
     assert batch.num_rounds == 6
     assert said(batch, 0) == said(batch, 1)
-    assert batch.images is not None
     assert [[shot.round for shot in row] for row in batch.images] == [[0, 1]] * 2
     assert batch.meta["left_out"] == ["prompt_ids", "response_ids", "rollout_log_probs"]
 

@@ -72,7 +72,6 @@ def batch() -> Batch:
 
 
 def rounds_and_widths(batch: Batch) -> list[list[tuple[int | None, int]]]:
-    assert batch.images is not None
     return [[(one.round, one.size[0]) for one in shots] for shots in batch.images]
 
 

@@ -302,7 +302,6 @@ def test_a_folder_of_events_is_one_trajectory(tmp_path: Path) -> None:
     batch = opened(code_in(message))
     assert batch.num_rounds == 2  # the two actions stand side by side
     assert batch.round_columns["action"].tolist() == ["f(); f()", None]
-    assert batch.images is not None
     assert [shot.round for shot in batch.images[0]] == [1]
 
 
@@ -329,7 +328,6 @@ def test_a_folder_is_described_by_the_file_with_messages(tmp_path: Path) -> None
     batch = opened(code_in(message))
     assert batch.num_rounds == 2
     assert batch.round_columns["action"].tolist() == ["computer(type='wait')", None]
-    assert batch.images is not None
     assert [shot.round for shot in batch.images[0]] == [1]
 
 

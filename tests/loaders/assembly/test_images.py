@@ -255,7 +255,6 @@ def test_screenshots_of_other_samples_are_kept(tmp_path: Path) -> None:
         tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), odd]
     )
 
-    assert batch.images is not None
     assert [len(images) for images in batch.images] == [1, 0]
     assert batch.meta["screenshots"] == [f"sample 1: {UNKNOWN}"]
 
@@ -274,7 +273,6 @@ def test_what_a_processor_of_transformers_gave_is_read(tmp_path: Path) -> None:
     columns = {"multi_modal_inputs": [BatchFeature(inputs([[1, 2, 2]])), None]}
     batch = load(write(tmp_path / "a.pkl", small_batch(), columns))
 
-    assert batch.images is not None
     assert [len(images) for images in batch.images] == [1, 0]
 
 
@@ -321,7 +319,6 @@ def test_videos_that_are_left_out_are_reported(tmp_path: Path) -> None:
         tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), video]
     )
 
-    assert batch.images is not None
     assert [len(images) for images in batch.images] == [1, 0]
     assert batch.meta["screenshots"] == ["sample 1: its videos are left out"]
 

@@ -49,7 +49,6 @@ def test_rewards_of_earlier_rounds_are_a_column_of_rounds() -> None:
         "round": [0, 1, 0],
         "round_reward": [1.5, 8.0, 5.25],
     }
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [9.5, 5.25, 9.0]
     frame = rd.token_frame(batch, ["round_reward"])
     assert frame["round_reward"].tolist() == [1.5, 1.5, 8.0, 8.0, 5.25, 5.25]
@@ -82,7 +81,6 @@ def test_a_reward_of_the_file_stays() -> None:
 @pytest.mark.parametrize("name", ["advantages", "advantage"])
 def test_an_advantage_per_sample_is_that_of_its_tokens(name: str) -> None:
     batch = loaded(**{name: torch.tensor([0.5, -2.0, 7.0])})
-    assert batch.advantages is not None
     assert batch.advantages.tolist() == [
         *(0.5, 0.5, 0.0, 0.5, 0.5),
         *(0.0, -2.0, -2.0, 0.0, 0.0),
@@ -97,7 +95,6 @@ def test_an_advantage_per_sample_is_that_of_its_tokens(name: str) -> None:
 def test_one_per_token_is_read_under_both_names() -> None:
     values = torch.arange(15.0).reshape(3, 5)
     batch = loaded(advantage=values)
-    assert batch.advantages is not None
     assert batch.advantages.tolist() == values.flatten().tolist()
 
 
@@ -113,8 +110,6 @@ def test_they_survive_a_file(tmp_path: Path) -> None:
     rd.save(batch, path)
     again = load(path)
     assert rewards_of(again) == rewards_of(batch)
-    assert again.advantages is not None
-    assert batch.advantages is not None
     assert again.advantages.tolist() == batch.advantages.tolist()
 
 
@@ -141,7 +136,6 @@ def test_the_columns_of_rewards_in_a_log_of_trl_are_summed(tmp_path: Path) -> No
         correct_Reward=[1.0, 0.0, 1.0, None],
         length=[0.25, 0.5, 0.75, 1.0],
     )
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == pytest.approx([1.5, 0.5, 1, np.nan], nan_ok=True)
     assert batch.meta["reward_source"] == (
         "the sum of `format_reward`, `correct_Reward`, each with a weight of 1"
@@ -153,7 +147,6 @@ def test_the_columns_of_rewards_in_a_log_of_trl_are_summed(tmp_path: Path) -> No
 
 def test_rewards_that_no_name_tells_are_the_numbers_before(tmp_path: Path) -> None:
     batch = log_of_completions(tmp_path, correct=[1.0, 0.0, 1.0, 1.0])
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0, 1.0, 1.0]
     assert batch.step == 7
 
@@ -185,7 +178,6 @@ def test_a_reward_of_any_type_of_number_is_read(number: Callable[[int], Any]) ->
             ]
         ),
     ):
-        assert batch.rewards is not None
         assert batch.rewards.tolist() == [0, 1, 1]
 
 
@@ -193,5 +185,4 @@ def test_rewards_that_are_no_numbers_stay_a_column() -> None:
     chat = [{"role": role, "content": "Go."} for role in ("user", "assistant")]
     batch = load([{"messages": chat, "reward": value} for value in ("good", 1)])
     assert batch.sample_columns["rewards"].tolist() == ["good", 1]
-    assert batch.rewards is not None
     assert batch.rewards.isnan().tolist() == [True, False]

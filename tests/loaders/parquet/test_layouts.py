@@ -26,7 +26,6 @@ def test_the_first_layout_opens() -> None:
     assert (batch.num_samples, batch.num_rounds, batch.step) == (3, 4, 40)
     assert batch.require_ids().dtype == torch.int32
     assert batch.advantages.tolist() == [-1.5] * 5
-    assert batch.position_ids is not None
     assert [tuple(row.shape) for row in batch.position_ids] == [(4, 5), (4, 0), (5,)]
     assert batch.sample_columns["status"].tolist() == ["done", "", "cut off"]
     assert batch.sample_columns["mixed"].tolist() == [{"a": [1, None]}, 2.5, "text"]

@@ -147,7 +147,6 @@ def test_pictures_come_as_bytes_and_paths_are_left_alone() -> None:
     pictures = [{"bytes": b"1", "path": "a.png"}, {"bytes": None, "path": "/b.png"}]
     batch = load({**COLUMNS, "images": [[*pictures, None], None]})
 
-    assert batch.images is not None
     assert [[shot.data for shot in row] for row in batch.images] == [[b"1"], []]  # type: ignore[attr-defined]
     note = ["1 of `images` are not pictures in the file: paths are not opened"]
     assert batch.meta["screenshots"] == note
@@ -169,7 +168,6 @@ def test_pixel_values_in_memory_are_screenshots() -> None:
         }
     )
 
-    assert batch.images is not None
     assert [[(shot.position, shot.size) for shot in row] for row in batch.images] == [
         [(1, (56, 56))],
         [],
