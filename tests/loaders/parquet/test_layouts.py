@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.loaders.parquet import load_parquet, save
+from tests.loaders.facts import has
 from tests.loaders.parquet.conftest import png
 from tests.loaders.parquet.tables import write_table
 
@@ -21,41 +21,34 @@ FIRST = Path("tests/data/rounddiag-0.1.0_layout-1.parquet")
 SECOND = Path("tests/data/rounddiag-0.1.0_layout-2.parquet")
 
 
-def test_the_first_layout_opens() -> None:
-    batch = load_parquet(FIRST)
-    assert (batch.num_samples, batch.num_rounds, batch.step) == (3, 4, 40)
-    assert batch.require_ids().dtype == torch.int32
-    assert batch.advantages.tolist() == [-1.5] * 5
-    assert [tuple(row.shape) for row in batch.position_ids] == [(4, 5), (4, 0), (5,)]
-    assert batch.sample_columns["status"].tolist() == ["done", "", "cut off"]
-    assert batch.sample_columns["mixed"].tolist() == [{"a": [1, None]}, 2.5, "text"]
-    assert batch.round_columns["request"].tolist() == ["a", "b", "c"]
-    assert batch.meta["source"] == str(FIRST)
-
-
-def test_screenshots_of_the_first_layout_have_rounds_and_no_positions() -> None:
-    images = load_parquet(FIRST).images
-    places = [[(shot.round, shot.position) for shot in row] for row in images]
+def test_files_of_former_layouts_open(tmp_path: Path) -> None:
+    first = load_parquet(FIRST)
+    expected = {
+        "advantages": [-1.5] * 5,
+        "sample.status": ["done", "", "cut off"],
+        "sample.mixed": [{"a": [1, None]}, 2.5, "text"],
+        "round.request": ["a", "b", "c"],
+        "meta.source": str(FIRST),
+    }
+    has(first, expected)
+    assert [tuple(row.shape) for row in first.position_ids] == [(4, 5), (4, 0), (5,)]
+    places = [[(shot.round, shot.position) for shot in row] for row in first.images]
     assert places == [[(0, None), (None, None)], [], [(0, None)]]
-    assert images[0][1].png() == png("blue")
-
-
-def test_the_first_layout_is_saved_in_the_second(tmp_path: Path) -> None:
-    save(load_parquet(FIRST), tmp_path / "second.parquet")
+    assert first.images[0][1].png() == png("blue")
+    save(first, tmp_path / "second.parquet")
     again = load_parquet(tmp_path / "second.parquet")
     assert again.images[0][0].png() == png("red")
     assert again.meta["original_source"] == str(FIRST)
-
-
-def test_the_second_layout_opens_without_columns_of_tokens() -> None:
-    batch = load_parquet(SECOND)
-    assert batch.token_columns == {}
-    assert batch.lengths.tolist() == [4, 3]
-    assert batch.response_mask.tolist() == [1, 1, 0, 1, 0, 1, 1]
-    assert batch.old_log_probs.tolist() == [-1.5, -2, 0, -3, 0, -0.5, -0.5]
-    assert batch.scores["ref"].tolist() == [-1, -1, 0, -1, 0, -1, -1]
-    assert batch.round_columns["tool"].tolist() == ["x", "y", "z"]
-    assert batch.meta == {"mask_source": "response_mask", "source": str(SECOND)}
+    expected = {
+        "token_columns": {},
+        "lengths": [4, 3],
+        "response_mask": [1, 1, 0, 1, 0, 1, 1],
+        "old_log_probs": [-1.5, -2, 0, -3, 0, -0.5, -0.5],
+        "score.ref": [-1, -1, 0, -1, 0, -1, -1],
+        "round.tool": ["x", "y", "z"],
+        "meta": {"mask_source": "response_mask", "source": str(SECOND)},
+    }
+    has(load_parquet(SECOND), expected)
 
 
 def test_a_column_of_a_later_revision_is_left_out_by_name(tmp_path: Path) -> None:
