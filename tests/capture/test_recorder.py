@@ -43,22 +43,6 @@ def test_every_tenth_step_is_recorded_from_zero_on(
     assert (recorder.dropped, recorder.errors) == (0, 0)
 
 
-def test_a_file_has_the_columns_of_all_samples(
-    proto: DataProto, tmp_path: Path
-) -> None:
-    batch = record(tmp_path, proto)
-    assert batch.lengths.tolist() == [11, 12]
-    assert batch.rounds.num_tokens.tolist() == [2, 1, 2, 2]
-    assert batch.log_probs("old").tolist() == [-0.75] * 23
-    assert batch.scores["ref"].tolist() == [-1.0] * 23
-    assert batch.entropy.tolist() == [0.25] * 23
-    assert batch.rewards.tolist() == [1.0, 0.0]
-    assert batch.group_ids == ("a", "b")
-    assert batch.sample_columns["__num_turns__"].tolist() == [2, 4]
-    assert batch.meta["sampling"] == {"temperature": 0.7}
-    assert batch.meta["capture"] == {"num_samples": 2, "left_out": ["raw_prompt"]}
-
-
 class LazyFields:
     """The dictionaries of a DataProto on verl's branch `neo`."""
 
@@ -110,24 +94,6 @@ def test_a_mapping_on_any_device_with_gradients_and_gaps(
     batch = record(tmp_path, fields)
     assert batch.log_probs("old").tolist() == [-0.75] * 23
     assert batch.log_probs("rollout").tolist() == [-0.5] * 23
-
-
-@pytest.mark.slow  # a second of imports
-def test_nested_tensors(tmp_path: Path) -> None:
-    def nested(*rows: list[float], dtype: torch.dtype) -> torch.Tensor:
-        parts = [torch.tensor(row, dtype=dtype) for row in rows]
-        return torch.nested.as_nested_tensor(parts, layout=torch.jagged)
-
-    fields = {
-        "responses": nested([5, 6, 7], [8, 9], dtype=torch.int64),
-        "response_mask": nested([1, 0, 1], [1, 1], dtype=torch.int64),
-        "rollout_log_probs": nested([-1, 0, -2], [-3, -4], dtype=torch.float32),
-        "old_log_probs": nested([-2, 0, -2], [-3, -5], dtype=torch.float32),
-    }
-    batch = record(tmp_path, fields)
-    assert batch.require_ids().tolist() == [5, 6, 7, 8, 9]
-    assert batch.lengths.tolist() == [3, 2]
-    assert batch.log_probs("old").tolist() == [-2, 0, -2, -3, -5]
 
 
 def test_log_probs_of_other_tokens_are_left_out_and_named(
@@ -412,57 +378,6 @@ def test_where_no_thread_starts_once_later_steps_are_saved(
         recorder.step(10, proto)
     assert names(tmp_path) == ["step_10.parquet"]
     assert recorder.errors == 1
-
-
-def test_an_error_whose_text_cannot_be_made_does_not_reach_the_trainer(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class MuteError(Exception):
-        def __str__(self) -> str:
-            msg = "no text"
-            raise ValueError(msg)
-
-    def read(_: object) -> None:
-        raise MuteError
-
-    monkeypatch.setattr("rounddiag.capture.recorder.read_trainer_batch", read)
-    recorder = Recorder(tmp_path)
-    recorder.step(0, {})
-    assert recorder.errors == 1
-    message = f"MuteError, whose message cannot be read {SUPPRESSED}"
-    assert [text for text in caplog.messages if text.endswith(message)]
-    recorder.close()
-
-
-@pytest.mark.parametrize(
-    ("name", "meaning", "advice"),
-    [
-        (
-            "rollout_log_probs",
-            "the log-probabilities of the sampling engine",
-            "Let the sampler return them"
-            " (`actor_rollout_ref.rollout.calculate_log_probs=True` in verl), and pass"
-            " them with the others.",
-        ),
-        (
-            "old_log_probs",
-            "the log-probabilities of the training engine",
-            "Pass them with the others, after the training engine computed them. verl"
-            " skips that with `algorithm.rollout_correction.bypass_mode=True`.",
-        ),
-    ],
-)
-def test_a_mapping_without_log_probs_names_verl_s_switches(
-    name: str, meaning: str, advice: str, tmp_path: Path, caplog: Any
-) -> None:
-    fields = ("responses", "response_mask", "rollout_log_probs", "old_log_probs")
-    data = {field: torch.ones(1, 2) for field in fields if field != name}
-    with Recorder(tmp_path) as recorder:
-        recorder.step(0, data)
-    assert caplog.messages == [
-        f"step 0 was not saved: dict: `{name}`: expected {meaning};"
-        f" found only {', '.join(data)}. {advice} {SUPPRESSED}"
-    ]
 
 
 class NamelessStep(int):

@@ -16,10 +16,6 @@ from rounddiag.loaders import load, save
 from tests.loaders.verl_writer import pickled, small_batch, write
 
 
-def says(message: str) -> str:
-    return f"^{re.escape(message)}$"
-
-
 def write_pt(path: Path) -> None:
     torch.save(small_batch(), path)
 
@@ -83,15 +79,33 @@ def test_our_own_file_opens_too(tmp_path: Path) -> None:
     assert load(path).log_probs("old")[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
 
 
-def test_what_is_missing_after_renaming_is_reported_under_the_user_s_names() -> None:
-    columns = {"response_ids": "ids", "old_log_probs": "new_lp"}
+@pytest.mark.parametrize(
+    ("names", "columns", "missing", "advice"),
+    [
+        (
+            "ids m new_lp",
+            {"response_ids": "ids", "old_log_probs": "new_lp"},
+            "`response_mask` is missing",
+            '"response_mask": "...", "rollout_log_probs": "..."',
+        ),
+        (
+            "ids a b",
+            {"rollout_log_probs": "a", "old_log_probs": "b"},
+            "`response_ids` and `response_mask` are missing",
+            '"response_ids": "...", "response_mask": "..."',
+        ),
+    ],
+)
+def test_what_is_missing_after_renaming_is_reported_under_the_user_s_names(
+    names: str, columns: dict[str, str], missing: str, advice: str
+) -> None:
+    table = {name: [[5 if name == "ids" else -2.0]] for name in names.split()}
     message = (
-        "dict: expected a table with response_ids and response_mask; found that"
-        " `response_mask` is missing, where the columns are ids, m, new_lp. Name the"
-        ' columns: `columns={"response_mask": "...", "rollout_log_probs": "..."}`.'
+        f"found that {missing}, where the columns are {', '.join(table)}. Name the"
+        f" columns: `columns={{{advice}}}`."
     )
-    with pytest.raises(LoadError, match=says(message)):
-        load({"ids": [[5]], "m": [[1]], "new_lp": [[-2.0]]}, columns=columns)
+    with pytest.raises(LoadError, match=re.escape(message)):
+        load(table, columns=columns)
 
 
 def test_a_home_folder_is_known(
@@ -101,20 +115,6 @@ def test_a_home_folder_is_known(
     monkeypatch.setenv("HOME", str(tmp_path))
 
     assert load("~/a.pt").num_samples == 2
-
-
-def test_ids_that_are_missing_after_renaming_are_reported_too() -> None:
-    message = (
-        "dict: expected a table with response_ids and response_mask; found that"
-        " `response_ids` and `response_mask` are missing, where the columns are ids, a,"
-        " b. Name the columns:"
-        ' `columns={"response_ids": "...", "response_mask": "..."}`.'
-    )
-    with pytest.raises(LoadError, match=says(message)):
-        load(
-            {"ids": [[5]], "a": [[-1.0]], "b": [[-2.0]]},
-            columns={"rollout_log_probs": "a", "old_log_probs": "b"},
-        )
 
 
 def test_a_data_proto_in_a_torch_file_opens(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pyarrow import feather
 
 import rounddiag as rd
 from rounddiag.errors import LoadError
+from tests.loaders.facts import has
 from tests.loaders.table_cases import COLUMNS, check
 
 DATA = Path(__file__).parents[1] / "data"
@@ -33,18 +34,6 @@ ROWS: dict[str, Any] = {
     "response_mask": [[1, 1], [1, 1]],
     **LOG_PROBS,
 }
-
-
-def test_a_consolidated_tensordict_has_what_is_beside_its_leaves() -> None:
-    batch = rd.load(DATA / "tensordict-0.15.3_consolidated.pkl")
-
-    assert batch.require_ids().tolist() == [5, 6, 7, 5, 6, 8]
-    assert batch.group_ids == ("g", "h")
-    assert batch.sample_columns["min_global_steps"].tolist() == [3, 4]
-    assert batch.round_columns["turn_score"].tolist() == [0.1, 0.2, 0.3, 0.4]
-    pictures = [[shot.image().getextrema()[0] for shot in row] for row in batch.images]
-    assert pictures == [[(0, 0)], [(1, 1)]]
-    assert "left_out" not in batch.meta
 
 
 def test_views_of_texts_are_texts_and_those_of_bytes_are_pictures(
@@ -108,14 +97,10 @@ def test_ids_may_be_whole_floats(name: str, tmp_path: Path) -> None:
 
 def test_rewards_of_tokens_go_by_either_of_verl_s_names() -> None:
     scores, rewards = [[0.0, 1.0], [0.0, 2.0]], [[-0.5, 1.0], [0.0, 1.5]]
-    batch = rd.load({**ROWS, "token_level_rewards": rewards})
-    assert batch.rewards.tolist() == [0.5, 1.5]
-
+    has(rd.load({**ROWS, "token_level_rewards": rewards}), {"rewards": [0.5, 1.5]})
     both = {"token_level_scores": scores, "token_level_rewards": rewards}
-    batch = rd.load({**ROWS, **both})
-    assert batch.rewards.tolist() == [1.0, 2.0]
-    found = batch.token_columns["token_level_rewards"]
-    assert found.tolist() == [-0.5, 1.0, 0.0, 1.5]
+    other = {"token.token_level_rewards": [-0.5, 1.0, 0.0, 1.5]}
+    has(rd.load({**ROWS, **both}), {"rewards": [1.0, 2.0], **other})
 
 
 @pytest.mark.parametrize("name", ["screenshots", "screenshot"])
