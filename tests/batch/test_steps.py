@@ -19,6 +19,7 @@ import rounddiag as rd
 from rounddiag import Batch
 from rounddiag.errors import BatchError
 from rounddiag.vision import EncodedScreenshot
+from tests.loaders.facts import has
 
 # Written: 5 6, then 7 8, then 9; the second context appends, the third is rewritten.
 STEPS = [
@@ -57,21 +58,24 @@ def text_rows(*contexts: object, name: str = "messages") -> list[dict[str, Any]]
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
 def test_ids_become_one_sample_with_the_context_of_each_round(order: list[int]) -> None:
     batch = Batch.from_steps(pd.DataFrame([ROWS[i] for i in order]), step=7)
-
-    assert batch.context(0, 0).ids.tolist() == [1, 2]
-    assert batch.context(0, 1).ids.tolist() == [1, 2, 5, 6, 3]
-    assert batch.context(0, 2).ids.tolist() == [1, 4]
-    assert [batch.context(0, i).follows for i in range(3)] == [
+    contexts = [batch.context(0, number) for number in range(3)]
+    assert [context.ids.tolist() for context in contexts] == [
+        *([1, 2], [1, 2, 5, 6, 3], [1, 4])
+    ]
+    assert [context.follows for context in contexts] == [
         *("first", "append", "rewritten")
     ]
-    assert batch.require_ids().tolist() == [5, 6, 3, 7, 8, 4, 9]
-    assert batch.log_probs("rollout").tolist() == [-1, -2, 0, -3, -4, 0, -5]
-    assert batch.log_probs("old").tolist() == [-2, -3, 0, -4, -5, 0, -6]
-    assert batch.rewards.tolist() == [1.0]
-    assert batch.sample_ids == ("a",)
-    assert batch.step == 7
-    assert batch.sample_columns["task"].tolist() == ["mail"]
-    assert batch.round_columns["action"].tolist() == ["click 0", "click 1", "click 2"]
+    expected = {
+        "response_ids": [5, 6, 3, 7, 8, 4, 9],
+        "rollout_log_probs": [-1, -2, 0, -3, -4, 0, -5],
+        "old_log_probs": [-2, -3, 0, -4, -5, 0, -6],
+        "rewards": [1.0],
+        "sample_ids": ["a"],
+        "step": 7,
+        "sample.task": ["mail"],
+        "round.action": ["click 0", "click 1", "click 2"],
+    }
+    has(batch, expected)
 
 
 def test_it_equals_the_load_of_the_same_rows() -> None:
@@ -135,19 +139,17 @@ def test_pictures_stand_at_their_image_tokens() -> None:
 def test_texts_that_append_are_turns() -> None:
     rows = text_rows([GO], [GO, reply("wait()0"), DONE])
     other = {"trajectory": "b", "step": 0, "messages": [DONE], "response": "stop()"}
-    batch = Batch.from_steps([rows[1], rows[0], other])
-    assert [[(t.role, t.text) for t in turns] for turns in batch.turns] == [
-        [
-            ("user", "Go."),
-            ("assistant", "wait()0"),
-            ("user", "Done."),
-            ("assistant", "wait()1"),
+    waits = [("assistant", f"wait(){number}") for number in range(2)]
+    expected = {
+        "said": [
+            [("user", "Go."), waits[0], ("user", "Done."), waits[1]],
+            [("user", "Done."), ("assistant", "stop()")],
         ],
-        [("user", "Done."), ("assistant", "stop()")],
-    ]
-    assert batch.meta["contexts"] == "1 appended, 0 rewritten"
-    assert batch.sample_ids == ("a", "b")
-    assert batch.round_columns["step"].tolist() == [0, 1, 0]
+        "meta.contexts": "1 appended, 0 rewritten",
+        "sample_ids": ["a", "b"],
+        "round.step": [0, 1, 0],
+    }
+    has(Batch.from_steps([rows[1], rows[0], other]), expected)
 
 
 def test_prompts_that_append_are_turns() -> None:
