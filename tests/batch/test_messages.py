@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,11 @@ from rounddiag.batch.messages import (
     split_responses,
     write_text,
 )
+from tests.loaders.values import png, url_of
 
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAEElEQVR4nGNkYGBgYGBgAgAACwAD"
-    "4cE3hQAAAABJRU5ErkJggg=="
-)
-DATA = base64.b64encode(PNG).decode()
-URL = f"data:image/png;base64,{DATA}"
+PNG = png(size=(2, 2))
+DATA = b64encode(PNG).decode()
+URL = url_of(PNG)
 
 
 def text(words: str, **more: Any) -> Piece:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from rounddiag import Batch
 from rounddiag.errors import BatchError
 from rounddiag.vision import EncodedScreenshot
 from tests.loaders.facts import has
+from tests.loaders.values import png
 
 # Written: 5 6, then 7 8, then 9; the second context appends, the third is rewritten.
 STEPS = [
@@ -246,12 +246,6 @@ def test_a_picture_of_a_text_context_enters_once() -> None:
         [{**rows[0], "screenshot": data[0]}, {**rows[1], "screenshot": data}]
     )
     assert [shot.round for shot in batch.images[0]] == [0, 1]
-
-
-def png(color: str) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 3), color).save(buffer, format="PNG")
-    return buffer.getvalue()
 
 
 DIGESTS = {color: EncodedScreenshot(data=png(color)).digest() for color in COLORS}

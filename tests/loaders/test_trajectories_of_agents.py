@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import shutil
@@ -19,13 +18,11 @@ from rounddiag.batch.messages import read_message, write_text
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import new_messages
 from tests.loaders.facts import has
+from tests.loaders.values import png, url_of
 from tests.loaders.verifiers_writer import episode
 
 DATA = Path(__file__).parents[1] / "data"
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAEElEQVR4nGNkYGBgYGBgAgAACwAD"
-    "4cE3hQAAAABJRU5ErkJggg=="
-)
+PNG = png(size=(2, 2))
 THOUGHT = "<think>\nThe menu is at the top.\n</think>"
 CLICK = '<tool_call>\n{"name": "click", "arguments": {"x": 1}}\n</tool_call>'
 
@@ -244,7 +241,7 @@ def test_two_nodes_without_tokens_between_are_two_rounds(tmp_path: Path) -> None
     record = episode()
     nodes = record["traces"][0]["nodes"][:3]
     nodes[2] |= {"token_ids": [12], "mask": [True]}
-    url = "data:image/png;base64," + base64.b64encode(PNG).decode()
+    url = url_of(PNG)
     content = [{"type": "image_url", "image_url": {"url": url}}]
     message = {"role": "user", "content": content}
     seen = {"parent": 2, "message": message, "token_ids": [7], "mask": [False]}

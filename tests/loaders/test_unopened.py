@@ -5,9 +5,7 @@ The lines of Python in a message are run: they must open what they are about.
 
 from __future__ import annotations
 
-import base64
 import gzip
-import io
 import json
 import pickle
 import zipfile
@@ -25,6 +23,7 @@ from PIL import Image
 import rounddiag as rd
 from rounddiag.errors import LoadError
 from rounddiag.loaders.unopened import find_lists
+from tests.loaders.values import png, url_of
 
 SAID: list[dict[str, Any]] = [
     {"role": "user", "content": "Open the menu."},
@@ -124,15 +123,10 @@ STEP: dict[str, Any] = {
 OPERATION = {"uid": "u", "html": "<p>", "operation": {"op": "CLICK", "value": ""}}
 
 
-def url() -> str:
-    buffer = io.BytesIO()
-    PICTURE.save(buffer, format="PNG")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
+URL = url_of(png("red", (8, 6)))
 SEEN = {
     "type": "environment_input",
-    "content": [{"type": "image_url", "image_url": {"url": url()}}],
+    "content": [{"type": "image_url", "image_url": {"url": URL}}],
 }
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 DID = {"type": "assistant_message", "content": "Up.", "toolCalls": [CALL]}
@@ -157,7 +151,7 @@ STEPS = [
         (1, 3, 0, 0),
     ),
     (
-        [{"step": n, "image": url(), "action": {"x": n}} for n in (3, 4, 5)],
+        [{"step": n, "image": URL, "action": {"x": n}} for n in (3, 4, 5)],
         ("3 steps of step, image, action in `the rows`", "`action`"),
         (1, 3, 3, 0),
     ),
@@ -227,7 +221,7 @@ def test_lines_of_events_are_one_trajectory(tmp_path: Path) -> None:
 
 NAMES = st.text("bcfgjkmnpqvwxz", min_size=3, max_size=5)
 VALUES = st.none() | st.integers(0, 9) | NAMES | st.lists(NAMES, max_size=2)
-SHOWN = st.sampled_from([url(), [url()], {"url": url()}])
+SHOWN = st.sampled_from([URL, [URL], {"url": URL}])
 
 
 @given(data=st.data())
@@ -266,7 +260,7 @@ def event(kind: str, source: str, **more: Any) -> dict[str, Any]:
     return {"id": "i", "timestamp": "t", "source": source, "kind": kind, **more}
 
 
-SHOT = {"type": "image", "image_urls": [url()]}
+SHOT = {"type": "image", "image_urls": [URL]}
 SAY = {"type": "text", "text": "Up."}
 OPENHANDS = [
     event("SystemPromptEvent", "agent", system_prompt=SAY, tools=[]),
@@ -303,7 +297,7 @@ def test_a_folder_is_described_by_the_file_with_messages(tmp_path: Path) -> None
     for number in range(2):
         path = tmp_path / "turn_000" / f"000{number}_api_start.json"
         path.write_text(json.dumps({"kwargs": {"model": "m"}, "created_at": "1"}))
-    shown = {"type": "input_image", "image_url": url()}
+    shown = {"type": "input_image", "image_url": URL}
     items = [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Up."}]},
         {"type": "computer_call", "call_id": "c", "action": {"type": "wait"}},

@@ -18,6 +18,7 @@ from rounddiag.loaders.assembly.concatenation import concatenate
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch, masks, padded, random_log_probs
 from tests.loaders.facts import has
+from tests.loaders.values import objects
 
 
 def small(*, base: float = 0.0, **others: Any) -> Batch:
@@ -28,12 +29,6 @@ def small(*, base: float = 0.0, **others: Any) -> Batch:
         torch.full((2, 3), -1.0),
         **others,
     )
-
-
-def column(*values: object) -> np.ndarray[Any, Any]:
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
 
 
 def numbered(number: int) -> Batch:
@@ -131,7 +126,7 @@ CASES: dict[str, tuple[list[Batch], dict[str, Any]]] = {
         {"num_samples": 0, "step": 3},
     ),
     "values of samples that only some have": (
-        [RANKED, small(sample_columns={"status": column("done", None)})],
+        [RANKED, small(sample_columns={"status": objects("done", None)})],
         {
             "rewards": [1, 2, None, None],
             "sample.rank": [3, 4, None, None],
@@ -155,7 +150,7 @@ CASES: dict[str, tuple[list[Batch], dict[str, Any]]] = {
         [
             small(round_columns={**ROUND, "version": np.array([3])}),
             small(),
-            small(round_columns={**ROUND, "reason": column("stop")}),
+            small(round_columns={**ROUND, "reason": objects("stop")}),
         ],
         {
             "round.sample": [1, 5],

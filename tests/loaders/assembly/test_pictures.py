@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,8 @@ from PIL import Image
 
 from rounddiag.loaders import load
 from tests.loaders.facts import has
+from tests.loaders.values import png
 from tests.loaders.verl_writer import write
-
-
-def png(width: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (width, 1), "white").save(buffer, format="PNG")
-    return buffer.getvalue()
 
 
 def fields(pad: int = 9) -> dict[str, Any]:
@@ -37,18 +31,18 @@ PIXELS = {
     "pixel_values": torch.zeros(20, 3 * 2 * 14 * 14),
     "image_grid_thw": torch.tensor([[1, 2, 4], [1, 6, 2]]),
 }
-PNGS = [[png(2), png(3)], []]
+PNGS = [[png(size=(2, 1)), png(size=(3, 1))], []]
 PLACED = [[(-3, 0, (2, 1)), (3, 1, (3, 1))], []]
 CASES: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "by the runs of image tokens": ({**fields(), "images": PNGS}, PLACED),
     # 5 has as many runs of two tokens as the other sample has pictures.
     "the image token of Qwen is known": (
-        {**fields(151655), "images": [PNGS[0], [png(4)]]},
+        {**fields(151655), "images": [PNGS[0], [png(size=(4, 1))]]},
         [PLACED[0], [(None, None, (4, 1))]],
     ),
     "of Pillow in memory": ({**fields(), "images": [SHOTS, []]}, PLACED),
     "where the numbers differ no place is invented": (
-        {**fields(), "images": [[png(2)], []]},
+        {**fields(), "images": [[png(size=(2, 1))], []]},
         [[(None, None, (2, 1))], []],
     ),
     "in the places of those rebuilt from pixels": (

@@ -21,12 +21,7 @@ from rounddiag.loaders.assembly.concatenation import concatenate
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import padded
 from tests.loaders.facts import has
-
-
-def column(*values: object) -> np.ndarray[Any, Any]:
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+from tests.loaders.values import objects
 
 
 def steps(**others: Any) -> Batch:
@@ -39,7 +34,7 @@ def steps(**others: Any) -> Batch:
             "lengths": torch.tensor([2, 3, 3]),
             "prompt_ids": torch.tensor([[0, 91], [93, 94], [0, 95]]),
             "prompt_mask": torch.tensor([[0, 1], [1, 1], [0, 1]]),
-            "sample_columns": {"traj_uid": column("a", "a", "b")}
+            "sample_columns": {"traj_uid": objects("a", "a", "b")}
             | {"when": np.array([1, 0, 0])},
             **others,
         },
@@ -53,7 +48,7 @@ SHOTS = [
     EncodedScreenshot(data=b"b", round=1, position=1),
     EncodedScreenshot(data=b"c", round=None),
 ]
-NAMES = {"traj_uid": column("a", "a", "b")}
+NAMES = {"traj_uid": objects("a", "a", "b")}
 
 
 def of_rounds(*rows: tuple[int, int, int]) -> dict[str, Any]:
@@ -115,7 +110,7 @@ JOINED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {
             "sample_columns": {
                 **NAMES,
-                "task": column("x", "x", None),
+                "task": objects("x", "x", None),
                 "valid": np.array([True, False, True]),
             },
             "sample_ids": ("r0", "r1", "r2"),
@@ -200,7 +195,7 @@ ORDERS: list[tuple[str, np.ndarray[Any, Any]]] = [
     ("turn_index_list", np.array([1, 0, 0])),
     ("step_ids", np.array(["t_step10", "t_step9", "t_step0"])),
     *((name, np.array([1, 0, 0])) for name in USUAL),
-    *((name, column(7.0, 2.0, 2.0)) for name in USUAL),
+    *((name, objects(7.0, 2.0, 2.0)) for name in USUAL),
 ]
 NO_ORDERS: list[tuple[str, np.ndarray[Any, Any], str]] = [
     *(
@@ -209,8 +204,8 @@ NO_ORDERS: list[tuple[str, np.ndarray[Any, Any], str]] = [
             np.array([1, 1, 0]),
             np.array([1.5, 0.5, 0.0]),
             np.array([True, False, False]),
-            column("1", "0", "0"),
-            column(1, None, 0),
+            objects("1", "0", "0"),
+            objects(1, None, 0),
         )
     ),
     # The step of the trainer counts no steps.
@@ -272,9 +267,9 @@ def test_images_count_their_rounds_and_positions_on() -> None:
 
 
 def test_one_or_several_columns_name_a_trajectory() -> None:
-    columns = {"episode": column("e", "e", "f"), "agent": np.array([0, 1, 0])}
-    columns |= {"a": column("x_y", "x", "z"), "b": column("z", "y_z", "z")}
-    columns |= {"some": column(None, None, "a"), "x": np.array([NAN, NAN, 1])}
+    columns = {"episode": objects("e", "e", "f"), "agent": np.array([0, 1, 0])}
+    columns |= {"a": objects("x_y", "x", "z"), "b": objects("z", "y_z", "z")}
+    columns |= {"some": objects(None, None, "a"), "x": np.array([NAN, NAN, 1])}
     batch = steps(sample_columns=columns, group_ids=("g", "g", "g"))
     for by, names in [
         (["episode", "agent"], ["e_0", "e_1", "f_0"]),
@@ -286,7 +281,7 @@ def test_one_or_several_columns_name_a_trajectory() -> None:
     assert join_rows(batch, "x", "row").num_samples == 3
 
 
-TWO_STEPS = {"traj_uid": column("a", "a", "a"), "step_idx": np.array([0, 4, 4])}
+TWO_STEPS = {"traj_uid": objects("a", "a", "a"), "step_idx": np.array([0, 4, 4])}
 NO_NAME = "expected the name of a column with one value per row; found 'trajuid', where"
 REFUSED: dict[str, tuple[dict[str, Any], tuple[Any, ...], str]] = {
     "two rows of one step": (
@@ -308,7 +303,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[Any, ...], str]] = {
     "an unknown order": (NAMES, ("traj_uid", "trajuid"), f"`order_by`: {NO_NAME}"),
     **{
         f"an order of {found}": (
-            {**NAMES, "when": column(*values)},
+            {**NAMES, "when": objects(*values)},
             ("traj_uid", "when"),
             "`order_by`: expected numbers, or texts, in all rows of the column 'when';"
             f" found {found}. Pass another column",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from PIL import Image
 
 import rounddiag as rd
+from tests.loaders.values import png
 
 RED = Image.new("RGB", (8, 6), "red")
 GO = {"role": "user", "content": "Go."}
@@ -21,12 +21,6 @@ CHAT = [
     {"from": "human", "value": "<image>And <image>then?"},
     {"from": "gpt", "value": "done()"},
 ]
-
-
-def png() -> bytes:
-    buffer = io.BytesIO()
-    RED.save(buffer, format="PNG")
-    return buffer.getvalue()
 
 
 def rounds_of_pictures(batch: rd.Batch) -> list[list[int | None]]:
@@ -45,7 +39,7 @@ def test_pictures_stand_where_the_texts_have_tags(
     names: str, rounds: list[int] | None, tmp_path: Path
 ) -> None:
     for name in "abc":
-        (tmp_path / f"{name}.png").write_bytes(png())
+        (tmp_path / f"{name}.png").write_bytes(png("red", (8, 6)))
     images = [f"{name}.png" for name in names]
     path = tmp_path / "train.json"
     path.write_text(json.dumps([{"conversations": CHAT, "images": images}]))

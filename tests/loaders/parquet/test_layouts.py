@@ -14,8 +14,8 @@ import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.loaders.parquet import load_parquet, save
 from tests.loaders.facts import has
-from tests.loaders.parquet.conftest import png
 from tests.loaders.parquet.tables import write_table
+from tests.loaders.values import png
 
 FIRST = Path("tests/data/rounddiag-0.1.0_layout-1.parquet")
 SECOND = Path("tests/data/rounddiag-0.1.0_layout-2.parquet")

@@ -21,7 +21,7 @@ from rounddiag.capture import Recorder
 from rounddiag.core.scores import select_scores
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import padded, random_log_probs
-from tests.loaders.parquet.conftest import objects
+from tests.loaders.values import objects
 
 WORD = "Quokka"
 ID = 1_181_655_777

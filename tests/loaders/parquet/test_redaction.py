@@ -15,7 +15,7 @@ from rounddiag.core.scores import select_scores
 from rounddiag.loaders.parquet import load_parquet, save
 from rounddiag.loaders.parquet.redaction import redact
 from tests.loaders.facts import has
-from tests.loaders.parquet.conftest import objects
+from tests.loaders.values import objects
 
 SECRET_ID = 151655
 

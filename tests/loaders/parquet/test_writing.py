@@ -16,7 +16,7 @@ from rounddiag.export import report
 from rounddiag.loaders import export_rescore, load
 from rounddiag.loaders.parquet import load_parquet, save
 from rounddiag.vision import EncodedScreenshot
-from tests.loaders.parquet.conftest import png
+from tests.loaders.values import png
 
 if TYPE_CHECKING:
     from collections.abc import Callable
