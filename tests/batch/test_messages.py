@@ -129,6 +129,10 @@ ANTHROPIC: Cases = {
         {"type": "tool_result", "is_error": True, "content": "no such tool"},
         [text("no such tool", is_output=True, is_error=True)],
     ),
+    "failed, of MCP": (
+        {"type": "tool_result", "isError": True, "content": "no such tool"},
+        [text("no such tool", is_output=True, is_error=True)],
+    ),
     "address": (
         {"type": "image", "source": {"type": "url", "url": "https://a/b.png"}},
         [picture("https://a/b.png")],

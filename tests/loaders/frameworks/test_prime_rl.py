@@ -101,6 +101,10 @@ CASES: dict[str, tuple[list[Record], dict[str, Any]]] = {
         [{**FIRST, "rewards": [2.0] * 6}, {**SECOND, "rewards": [None] * 3}],
         {"rewards": [2.0, None]},
     ),
+    "rewards that differ in a sample": (
+        [{**FIRST, "rewards": [2.0] * 6}, masked(rewards=[0.0, 1.0, 2.0])],
+        {"rewards": [2.0, None]},
+    ),
     "log-probs by another model are a score": (
         [masked(ref_logprobs=[None, -1.0, -2.0])],
         {"score.ref": [-1.0, -2.0]},

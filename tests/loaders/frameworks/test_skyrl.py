@@ -59,6 +59,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {},
         {"num_samples": 2, "rounds.sample": [1]},
     ),
+    "rows that all pad": (
+        {"loss_mask": torch.zeros(2, 3)},
+        {"pad_size": 2},
+        {"num_samples": 0},
+    ),
     "an empty response is all prompt": (
         {"loss_mask": UNLIKE_0, "response_mask": UNLIKE_0},
         {},

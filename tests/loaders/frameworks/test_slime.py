@@ -64,7 +64,11 @@ ROLLOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "a weight version a call": (
         {"weight_versions": ["9", "10"]},
-        {"round.sample": [0, 0, 1], "round.weight_version": ["9", "10", "9"]},
+        {
+            "round.sample": [0, 0, 1],
+            "round.weight_version": ["9", "10", "9"],
+            "sample.weight_versions": ["9, 10", "9"],
+        },
     ),
     "ids of the sampler": (
         {"tokens": [1, 9, 9, 3, 4, 55, 6, 6], "response_length": 4},
