@@ -16,7 +16,7 @@ from rounddiag.export import report
 from rounddiag.loaders import export_rescore, load
 from rounddiag.loaders.parquet import load_parquet, save
 from rounddiag.vision import EncodedScreenshot
-from tests.loaders.values import png
+from tests.loaders.values import objects, png
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,6 +105,7 @@ def test_a_file_is_replaced_only_by_a_whole_one(
 DEEP: object = 1
 for _ in range(101):
     DEEP = [DEEP]
+OF_FIRST = {"sample": np.zeros(3, int), "round": np.arange(3)}
 ROUNDS = {"sample": np.array([3, 0, 1]), "round": np.array([0, 0, 1])}
 NO_DTYPE = "`sample:odd`: expected a dtype that Parquet has; found"
 # What a batch has that no file can hold, and what the message must say.
@@ -125,6 +126,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "rows of nothing": (
         {"sample_columns": {"odd": np.zeros((3, 0))}},
         f"{NO_DTYPE} float64 of shape (3, 0).",
+    ),
+    "bytes of a round": (
+        {"round_columns": {**OF_FIRST, "action": objects("a", b"b", None)}},
+        "`action`: expected numbers, texts, and lists and dictionaries of them; found"
+        " an object of type bytes.",
     ),
     "rounds of no sample": (
         {"round_columns": ROUNDS},
