@@ -196,6 +196,10 @@ OTHERS: Cases = {
     "video": ({"type": "video", "video": "a.mp4"}, [unread("video")]),
     "nothing": (None, []),
     "another": ({"zoom": 2}, [unread("zoom")]),
+    "Bedrock": (
+        {"toolResult": {"content": [{"text": "no"}], "note": "n"}},
+        [text("no", is_output=True), unread("toolResult.note")],
+    ),
     "a number": (["a", 3], [text("a"), unread("content.int")]),
 }
 

@@ -629,6 +629,10 @@ TORCH: Cases = {
         zip_bomb,
         "expected tensors stored as they are; found 'archive/data.pkl' compressed.",
     ),
+    "a key that hashes as others": (
+        written(b"\x80\x04}\x8a\x09" + b"\x00" * 8 + b"\xffNs."),
+        "a dictionary key that is not a plain value but a int",
+    ),
     "a storage that is not in the zip": (
         changed(saved(SMALL), lambda data: data.replace(b"data/1", b"data/_")),
         "found no storage '1' in the zip. ",
