@@ -11,6 +11,7 @@ import torch
 from rounddiag import Batch
 from rounddiag.errors import BatchError
 from tests.batches import MASK, OLD, ROLLOUT, hand_batch, padded, redacted
+from tests.loaders.facts import has
 
 
 def rows(**others: Any) -> Batch:
@@ -49,8 +50,6 @@ def test_left_padding_of_prompts_is_stripped() -> None:
         prompt_ids=torch.tensor([[0, 0, 5], [0, 6, 7], [0, 0, 0]]),
         prompt_mask=torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 0]]),
     )
-    assert batch.prompt_ids is not None
-    assert batch.prompt_offsets is not None
     assert batch.prompt_ids.tolist() == [5, 6, 7]
     assert batch.prompt_offsets.tolist() == [0, 1, 3, 3]
 
@@ -77,19 +76,19 @@ def test_a_smaller_batch_keeps_every_field_and_where_it_came_from(
         },
         meta={"mask_source": "response_mask"},
     )
-    last = batch[-1]
-    assert last.require_ids().tolist() == [12, 13, 14, 15, 16, 17]
-    assert last.prompt_ids is not None
-    assert last.rewards is not None
-    assert last.prompt_ids.tolist() == [5, 6]
-    assert last.rewards.tolist() == [1.0]
-    assert (last.group_ids, last.sample_ids) == (("b",), ("z",))
-    assert last.scores["ref"].tolist() == [12, 13, 14, 15, 16, 17]
-    assert last.sample_columns["rank"].tolist() == [9]
-    assert last.sample_columns["original_sample"].tolist() == [2]
-    assert last.round_columns["sample"].tolist() == [0]
-    assert last.round_columns["version"].tolist() == [5]
-    assert last.meta == {"mask_source": "response_mask", "reward_scale": []}
+    expected = {
+        "response_ids": [12, 13, 14, 15, 16, 17],
+        "prompt_ids": [5, 6],
+        "rewards": [1.0],
+        "group_ids": ["b"],
+        "sample_ids": ["z"],
+        "score.ref": [12, 13, 14, 15, 16, 17],
+        "sample_columns": {"rank": [9], "original_sample": [2]},
+        "round.sample": [0],
+        "round.version": [5],
+        "meta": {"mask_source": "response_mask", "reward_scale": []},
+    }
+    has(batch[-1], expected)
 
 
 def test_a_selection_of_a_selection_names_the_first_batch() -> None:
@@ -213,23 +212,26 @@ def test_rows_of_other_lengths_are_named() -> None:
         rows(entropy=entropy)
 
 
-def test_flags_need_one_per_sample() -> None:
-    message = (
-        "expected 3 flags, one per sample; found shape (2,). Compare a column that "
-        "has one value per sample."
-    )
-    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
-        hand_batch().where([True, False])
+OTHER_ORDER = "flags in the order of the samples; found a Series whose index is not 0"
+# What is no flag per sample, and what the message must say of it.
+NO_FLAGS: list[tuple[Any, str]] = [
+    ([True, False], "3 flags, one per sample; found shape (2,)."),
+    *(
+        (pd.Series([True, False, False], index=order), OTHER_ORDER)
+        for order in list[Any]([[2, 1, 0], ["a", "b", "c"]])
+    ),
+    *(
+        (flags, f"3 flags, True or False; found {flags!r}. Pass sample numbers to")
+        for flags in list[Any](
+            [["a"] * 3, [None] * 3, [2, 0, 1], [0.5, 0, 1], [[True], [1, 0]]]
+        )
+    ),
+]
 
 
-@pytest.mark.parametrize("order", [[2, 1, 0], ["a", "b", "c"]])
-def test_flags_in_another_order_are_refused(order: list[Any]) -> None:
-    flags: Any = pd.Series([True, False, False], index=order)
-    message = (
-        "expected flags in the order of the samples; found a Series whose index is not"
-        " 0 to n - 1. Pass `series.sort_index()`, or sample numbers to `batch[...]`."
-    )
-    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+@pytest.mark.parametrize(("flags", "message"), NO_FLAGS)
+def test_what_is_no_flag_is_an_error(flags: Any, message: str) -> None:
+    with pytest.raises(BatchError, match=f"^expected {re.escape(message)}"):
         hand_batch().where(flags)
 
 
@@ -245,18 +247,6 @@ def test_flags_in_another_order_are_refused(order: list[Any]) -> None:
 def test_flags_of_any_kind_choose_samples(flags: Any) -> None:
     chosen = hand_batch().where(flags).sample_columns["original_sample"]
     assert chosen.tolist() == [0, 2]
-
-
-@pytest.mark.parametrize(
-    "flags", [["a"] * 3, [None] * 3, [2, 0, 1], [0.5, 0, 1], [[True], [1, 0]]]
-)
-def test_what_is_no_flag_is_an_error(flags: Any) -> None:
-    message = (
-        f"expected 3 flags, True or False; found {flags!r}. Pass sample numbers to"
-        " `batch[...]` instead."
-    )
-    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
-        hand_batch().where(flags)
 
 
 def test_an_unknown_score_lists_the_known() -> None:

@@ -46,7 +46,6 @@ def test_rows_are_tensors_arrays_or_lists(make: Any, convert: Any) -> None:
     assert batch.old_log_probs.tolist() == [-1.5, 0, -2, -0.5, -0.5, 0]
     assert batch.scores["ref"].tolist() == [-3.0] * 6
     assert batch.rounds.num_tokens.tolist() == [1, 1, 2]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [0.5, 1.0]
 
 
@@ -55,7 +54,6 @@ def test_empty_lists_of_ids_are_integers() -> None:
     batch = Batch.from_rows(**rows, prompt_ids=[[], [3], [3, 4]])
     assert batch.lengths.tolist() == [0, 3, 3]
     assert batch.require_ids().dtype == torch.int64
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [3, 3, 4]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,11 @@ from rounddiag.batch.messages import (
     split_responses,
     write_text,
 )
+from tests.loaders.values import png, url_of
 
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAEElEQVR4nGNkYGBgYGBgAgAACwAD"
-    "4cE3hQAAAABJRU5ErkJggg=="
-)
-DATA = base64.b64encode(PNG).decode()
-URL = f"data:image/png;base64,{DATA}"
+PNG = png(size=(2, 2))
+DATA = b64encode(PNG).decode()
+URL = url_of(PNG)
 
 
 def text(words: str, **more: Any) -> Piece:
@@ -131,6 +129,10 @@ ANTHROPIC: Cases = {
         {"type": "tool_result", "is_error": True, "content": "no such tool"},
         [text("no such tool", is_output=True, is_error=True)],
     ),
+    "failed, of MCP": (
+        {"type": "tool_result", "isError": True, "content": "no such tool"},
+        [text("no such tool", is_output=True, is_error=True)],
+    ),
     "address": (
         {"type": "image", "source": {"type": "url", "url": "https://a/b.png"}},
         [picture("https://a/b.png")],
@@ -194,6 +196,10 @@ OTHERS: Cases = {
     "video": ({"type": "video", "video": "a.mp4"}, [unread("video")]),
     "nothing": (None, []),
     "another": ({"zoom": 2}, [unread("zoom")]),
+    "Bedrock": (
+        {"toolResult": {"content": [{"text": "no"}], "note": "n"}},
+        [text("no", is_output=True), unread("toolResult.note")],
+    ),
     "a number": (["a", 3], [text("a"), unread("content.int")]),
 }
 
@@ -300,13 +306,10 @@ def test_rows_of_items_have_a_round_for_each_response(tmp_path: Path) -> None:
     made = rd.Batch.from_steps(
         [{"trajectory": "a", "step": i, **row} for i, row in enumerate(steps)]
     )
-    assert opened.turns is not None
-    assert made.turns is not None
     turns = [opened.turns[0], made.turns[0]]
     texts = [[(turn.role, turn.text) for turn in each] for each in turns]
     assert texts[0] == texts[1]
     for batch in (opened, made):
-        assert batch.images is not None
         assert [shot.round for shot in batch.images[0]] == [1, 2]
         actions = batch.round_columns["action"].tolist()
         assert actions == ["computer(type='click')"] * 2 + [None]
@@ -390,7 +393,6 @@ def test_the_error_of_a_tool_is_that_of_the_round_before(tmp_path: Path) -> None
     assert batch.round_columns["error"].tolist() == ["outside", None]
     assert batch.round_columns["finish_reason"].tolist() == [None, "stop"]
     assert batch.round_columns["action"].tolist() == ["click(coordinate=[3, 4])", None]
-    assert batch.turns is not None
     assert [turn.role for turn in batch.turns[0]] == [
         *("user", "assistant", "tool", "assistant")
     ]
@@ -419,7 +421,6 @@ def test_a_row_without_an_answer_does_not_end_a_file(tmp_path: Path) -> None:
     ]
     batch = load_rows(tmp_path / "m.jsonl", *rows)
     assert np.bincount(batch.rounds.sample, minlength=3).tolist() == [1, 0, 0]
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0, 0.5]
     assert batch.meta["answers"] == "2 of 3 samples have none"
 
@@ -452,7 +453,6 @@ def test_pictures_that_moved_with_their_file_are_found(tmp_path: Path) -> None:
     ]
     messages = [{"role": "user", "content": parts}, {"role": "assistant"}]
     batch = load_rows(tmp_path / "m.jsonl", {"messages": messages})
-    assert batch.images is not None
     assert [shot.size for shot in batch.images[0]] == [(2, 2)]
     assert batch.meta["screenshots"] == ["1 picture missing or outside the folder"]
 
@@ -467,11 +467,9 @@ def test_pictures_of_a_column_stand_where_messages_have_empty_blocks(
         (tmp_path / f"{name}.png").write_bytes(PNG)
     row = {"messages": [empty, reply, empty, reply], "images": images}
     batch = load_rows(tmp_path / "m.jsonl", row)
-    assert batch.images is not None
     assert [shot.round for shot in batch.images[0]] == [0, 1]
     assert "left_out" not in batch.meta
     batch = load_rows(tmp_path / "m.jsonl", {**row, "messages": [empty, reply]})
-    assert batch.images is not None
     assert [shot.round for shot in batch.images[0]] == [0, 0]
 
 

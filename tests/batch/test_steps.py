@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ import rounddiag as rd
 from rounddiag import Batch
 from rounddiag.errors import BatchError
 from rounddiag.vision import EncodedScreenshot
+from tests.loaders.facts import has
+from tests.loaders.values import png
 
 # Written: 5 6, then 7 8, then 9; the second context appends, the third is rewritten.
 STEPS = [
@@ -57,22 +58,24 @@ def text_rows(*contexts: object, name: str = "messages") -> list[dict[str, Any]]
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
 def test_ids_become_one_sample_with_the_context_of_each_round(order: list[int]) -> None:
     batch = Batch.from_steps(pd.DataFrame([ROWS[i] for i in order]), step=7)
-
-    assert batch.context(0, 0).ids.tolist() == [1, 2]
-    assert batch.context(0, 1).ids.tolist() == [1, 2, 5, 6, 3]
-    assert batch.context(0, 2).ids.tolist() == [1, 4]
-    assert [batch.context(0, i).follows for i in range(3)] == [
+    contexts = [batch.context(0, number) for number in range(3)]
+    assert [context.ids.tolist() for context in contexts] == [
+        *([1, 2], [1, 2, 5, 6, 3], [1, 4])
+    ]
+    assert [context.follows for context in contexts] == [
         *("first", "append", "rewritten")
     ]
-    assert batch.require_ids().tolist() == [5, 6, 3, 7, 8, 4, 9]
-    assert batch.log_probs("rollout").tolist() == [-1, -2, 0, -3, -4, 0, -5]
-    assert batch.log_probs("old").tolist() == [-2, -3, 0, -4, -5, 0, -6]
-    assert batch.rewards is not None
-    assert batch.rewards.tolist() == [1.0]
-    assert batch.sample_ids == ("a",)
-    assert batch.step == 7
-    assert batch.sample_columns["task"].tolist() == ["mail"]
-    assert batch.round_columns["action"].tolist() == ["click 0", "click 1", "click 2"]
+    expected = {
+        "response_ids": [5, 6, 3, 7, 8, 4, 9],
+        "rollout_log_probs": [-1, -2, 0, -3, -4, 0, -5],
+        "old_log_probs": [-2, -3, 0, -4, -5, 0, -6],
+        "rewards": [1.0],
+        "sample_ids": ["a"],
+        "step": 7,
+        "sample.task": ["mail"],
+        "round.action": ["click 0", "click 1", "click 2"],
+    }
+    has(batch, expected)
 
 
 def test_it_equals_the_load_of_the_same_rows() -> None:
@@ -96,8 +99,6 @@ def test_it_equals_the_load_of_the_same_rows() -> None:
     pd.testing.assert_frame_equal(rd.token_frame(built), rd.token_frame(loaded))
     pd.testing.assert_frame_equal(rd.round_frame(built), rd.round_frame(loaded))
     assert built.sample_ids == loaded.sample_ids == ("b", "a")
-    assert built.rewards is not None
-    assert loaded.rewards is not None
     assert built.rewards.tolist() == loaded.rewards.tolist()
     for sample in range(2):
         for index in range(3):
@@ -132,27 +133,23 @@ def test_pictures_stand_at_their_image_tokens() -> None:
     for index, shot in enumerate(shots):
         (seen,) = batch.context(0, index).images
         assert seen.image().getpixel((0, 0)) == shot.getpixel((0, 0))
-    assert batch.images is not None
     assert [shot.position for shot in batch.images[0]] == [-2, 2]
 
 
 def test_texts_that_append_are_turns() -> None:
     rows = text_rows([GO], [GO, reply("wait()0"), DONE])
     other = {"trajectory": "b", "step": 0, "messages": [DONE], "response": "stop()"}
-    batch = Batch.from_steps([rows[1], rows[0], other])
-    assert batch.turns is not None
-    assert [[(t.role, t.text) for t in turns] for turns in batch.turns] == [
-        [
-            ("user", "Go."),
-            ("assistant", "wait()0"),
-            ("user", "Done."),
-            ("assistant", "wait()1"),
+    waits = [("assistant", f"wait(){number}") for number in range(2)]
+    expected = {
+        "said": [
+            [("user", "Go."), waits[0], ("user", "Done."), waits[1]],
+            [("user", "Done."), ("assistant", "stop()")],
         ],
-        [("user", "Done."), ("assistant", "stop()")],
-    ]
-    assert batch.meta["contexts"] == "1 appended, 0 rewritten"
-    assert batch.sample_ids == ("a", "b")
-    assert batch.round_columns["step"].tolist() == [0, 1, 0]
+        "meta.contexts": "1 appended, 0 rewritten",
+        "sample_ids": ["a", "b"],
+        "round.step": [0, 1, 0],
+    }
+    has(Batch.from_steps([rows[1], rows[0], other]), expected)
 
 
 def test_prompts_that_append_are_turns() -> None:
@@ -163,7 +160,6 @@ def test_prompts_that_append_are_turns() -> None:
 def test_a_rewritten_text_has_what_entered_and_keeps_its_context() -> None:
     summary = {"role": "user", "content": "You waited."}
     batch = Batch.from_steps(text_rows([GO], [GO, reply("wait()"), summary]))
-    assert batch.turns is not None
     assert [(turn.role, turn.text) for turn in batch.turns[0]] == [
         ("user", "Go."),
         ("assistant", "wait()0"),
@@ -249,14 +245,7 @@ def test_a_picture_of_a_text_context_enters_once() -> None:
     batch = Batch.from_steps(
         [{**rows[0], "screenshot": data[0]}, {**rows[1], "screenshot": data}]
     )
-    assert batch.images is not None
     assert [shot.round for shot in batch.images[0]] == [0, 1]
-
-
-def png(color: str) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 3), color).save(buffer, format="PNG")
-    return buffer.getvalue()
 
 
 DIGESTS = {color: EncodedScreenshot(data=png(color)).digest() for color in COLORS}
@@ -287,7 +276,6 @@ def test_messages_of_an_api_have_their_calls_and_pictures() -> None:
             [{**row, "trajectory": 0, "step": i} for i, row in enumerate(rows)]
         )
     )
-    assert batch.turns is not None
     written = '<tool_call>\n{"name": "click", "arguments": {"x": 1}}\n</tool_call>'
     assert [*batch.turns[0]] == [
         ("user", "Go.", 1),
@@ -297,7 +285,6 @@ def test_messages_of_an_api_have_their_calls_and_pictures() -> None:
     ]
     assert batch.meta["contexts"] == "1 appended, 0 rewritten"
     assert batch.round_columns["action"].tolist() == ["click(x=1)", None]
-    assert batch.images is not None
     assert [shot.image().getpixel((0, 0)) for shot in batch.images[0]] == [
         *((255, 0, 0), (0, 0, 255))
     ]
@@ -307,7 +294,6 @@ def test_a_picture_that_leaves_rewrites_a_context_of_texts() -> None:
     gone = {"role": "tool", "content": "red"}
     contexts = [[seen("red")], [gone, reply("wait()0"), seen("blue")]]
     batch = Batch.from_steps(text_rows(*contexts))
-    assert batch.turns is not None
     assert [(turn.text, turn.num_images) for turn in batch.turns[0]] == [
         *(("red", 1), ("wait()0", 0), ("blue", 1), ("wait()1", 0))
     ]
@@ -330,7 +316,6 @@ def test_pixels_and_pictures_of_messages_stand_at_image_tokens() -> None:
     row = {"trajectory": 0, "step": 0, "prompt_ids": [1, 9, 9], "response": [5]}
     for more in ({"screenshot": pixels}, {"messages": [seen("red")]}):
         batch = Batch.from_steps([{**row, **more}])
-        assert batch.images is not None
         assert [(shot.position, shot.size) for shot in batch.images[0]] == [
             (-2, (4, 3))
         ]
@@ -349,7 +334,6 @@ def test_missing_values_of_other_columns_stay_unknown() -> None:
     assert seconds[0] == 2
     assert pd.isna(seconds[1])
     assert batch.log_probs("old").isnan().tolist() == [False] * 3 + [True] * 2
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [0.5]
 
 

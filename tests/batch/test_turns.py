@@ -46,18 +46,15 @@ def test_turns_become_positions_with_pieces_of_text() -> None:
     assert batch.lengths.tolist() == [10, 2, 0]
     # A turn without words is a round of its own, and so is the one right after it.
     assert batch.rounds.num_tokens.tolist() == [6, 1, 1, 2]
-    assert batch.turns is not None
     assert batch.turns[0][3] == Turn("tool", "ok", 2)
     assert batch.response_ids is None
     assert batch.old_log_probs is None
-    assert batch.rollout_log_probs is not None
     assert batch.rollout_log_probs[-2:].tolist() == [-1.0, -2.0]
     assert bool(batch.rollout_log_probs[:-2].isnan().all())
 
 
 def test_screenshots_lie_at_their_turns() -> None:
     images = Batch.from_turns(TURNS).images
-    assert images is not None
     places = [[(shot.round, shot.position) for shot in row] for row in images]
     assert places == [[(0, None), (1, 6), (1, 6)], [], []]
 
@@ -83,7 +80,6 @@ def test_a_batch_of_texts_comes_back_from_its_file(tmp_path: Path) -> None:
     rd.save(batch, tmp_path / "texts.parquet")
     again = rd.load(tmp_path / "texts.parquet")
     assert again.turns == batch.turns
-    assert again.pieces is not None
     assert batch.pieces is not None
     assert torch.equal(again.pieces, batch.pieces)
     assert piece_texts(again[1:], 0) == ["ab", " c"]

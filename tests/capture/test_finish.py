@@ -12,6 +12,7 @@ from rounddiag.capture import Recorder
 from rounddiag.core import token_frame
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import SUPPRESSED, DataProto
+from tests.loaders.facts import has
 
 
 def test_what_came_after_the_log_probs_is_added(
@@ -37,14 +38,16 @@ def test_what_came_after_the_log_probs_is_added(
     assert recorder.errors == 0
     assert batch.loss_mask.sum() == 3
     assert batch.response_mask.sum() == 7
-    assert batch.advantages.tolist() == [2.0] * 23
-    assert batch.scores["ref"].tolist() == [-1.5] * 23
-    assert batch.rewards.tolist() == [3.0, 3.0]
-    assert batch.sample_columns["acc"].tolist() == [0.5, 1.0]
+    expected = {
+        "advantages": [2.0] * 23,
+        "score.ref": [-1.5] * 23,
+        "rewards": [3.0, 3.0],
+        "sample.acc": [0.5, 1.0],
+    }
+    has(batch, expected)
     assert (before.advantages, before.loss_mask, before.rewards) == (None, None, None)
     for both in (before, batch):
         assert both.log_probs("old").tolist() == [-0.75] * 23
-        assert both.images is not None
         assert [len(row) for row in both.images] == [1, 1]
 
 

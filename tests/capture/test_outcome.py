@@ -26,39 +26,31 @@ BYPASSED = (
 )
 
 
-def test_a_recorder_that_is_never_called_says_so_at_its_end(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    recorder = Recorder(tmp_path)
-    recorder.close()
-    assert caplog.messages == []
-    del recorder
-    assert caplog.messages == [
-        f"no step was recorded in {tmp_path} because {NEVER_CALLED}"
-    ]
+# The facts of a Recorder that saw no step, and why it will record none.
+NOTHING: list[tuple[dict[str, object], str | None]] = [
+    ({}, None),
+    ({"rollout_correction": {"bypass_mode": True}}, BYPASSED),
+    (
+        {"calculate_log_probs": False},
+        f"the sampler does not return its log-probabilities: set {SWITCH}",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("facts", "reason"),
-    [
-        ({"rollout_correction": {"bypass_mode": True}}, BYPASSED),
-        (
-            {"calculate_log_probs": False},
-            f"the sampler does not return its log-probabilities: set {SWITCH}",
-        ),
-    ],
-)
-def test_settings_that_leave_nothing_to_record_are_named_at_the_start(
+@pytest.mark.parametrize(("facts", "reason"), NOTHING)
+def test_what_leaves_nothing_to_record_is_named_at_the_start_and_at_the_end(
     facts: dict[str, object],
-    reason: str,
+    reason: str | None,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     recorder = Recorder(tmp_path, facts=facts)
-    assert caplog.messages == [f"no step will be recorded because {reason}"]
+    recorder.close()
+    at_the_start = [f"no step will be recorded because {reason}"] if reason else []
+    assert caplog.messages == at_the_start
     del recorder
-    assert caplog.messages[1:] == [
-        f"no step was recorded in {tmp_path} because {reason}"
+    assert caplog.messages[len(at_the_start) :] == [
+        f"no step was recorded in {tmp_path} because {reason or NEVER_CALLED}"
     ]
 
 
@@ -116,20 +108,13 @@ def test_steps_of_which_none_is_due(
     ]
 
 
-def test_a_recorder_that_recorded_a_step_says_nothing(
+def test_a_recorder_that_recorded_or_was_sent_to_an_actor_says_nothing(
     proto: DataProto, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = Recorder(tmp_path)
     recorder.step(0, proto)
     recorder.step(1, {"responses": torch.ones(1, 1)})
     recorder.close()
-    del recorder
-    assert caplog.messages == []
-
-
-def test_a_recorder_that_was_sent_to_an_actor_says_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
     recorder = Recorder(tmp_path)
     pickle.dumps(recorder)
     del recorder

@@ -107,7 +107,6 @@ def test_samples_that_are_shown_say_why(tmp_path: Path) -> None:
         for size, w in zip([0.25, 0, 0.5, 0, 0, 0.125], why, strict=True)
         if w != "random"
     )
-    assert batch.images is not None
     assert [len(row) for row in batch.images] == [int(w != "") for w in why]
     assert [(s.round, s.position) for row in batch.images for s in row] == [(0, 0)] * 4
 
@@ -125,7 +124,6 @@ def test_screenshots_for_a_proof_are_kept_as_the_model_saw_them(
 ) -> None:
     data = fields([0.25, 0.0, 0.5, 0.0, 0.0, 0.125], pictures=True)
     batch = record(tmp_path, data, images=4, prove_samples=number)
-    assert batch.images is not None
     kept = [shots[0] for shots in batch.images if shots]
     assert sum(not shot.is_lossy for shot in kept) == min(number, 4)
     assert all(shot.size == shot.seen_size for shot in kept if not shot.is_lossy)

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.capture import save_batch
+from rounddiag.capture import Recorder, save_batch
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import DataProto
+from tests.loaders.facts import has
 
 
 @pytest.fixture
@@ -25,33 +26,30 @@ def save_and_load(data: object, path: Path, **options: int) -> Batch:
     return load_parquet(path)
 
 
-def test_a_data_proto(proto: DataProto, path: Path) -> None:
-    batch = save_and_load(proto, path)
-    assert batch.lengths.tolist() == [11, 12]
-    assert batch.prompt_ids.tolist() == [3, 4, 3, 4, 5]
-    assert batch.rounds.num_tokens.tolist() == [2, 1, 2, 2]
-    assert batch.log_probs("old").tolist() == [-0.75] * 23
-    assert batch.scores["ref"].tolist() == [-1.0] * 23
-    assert batch.rewards.tolist() == [1.0, 0.0]
-    assert batch.group_ids == ("a", "b")
-    assert batch.sample_columns["__num_turns__"].tolist() == [2, 4]
-    assert batch.step == 40
-    assert batch.meta["sampling"] == {"temperature": 0.7}
-    assert batch.meta["mask_source"] == "response_mask"
-    assert batch.meta["old_log_probs_source"] == "a pass of its own"
-
-
-def test_a_mapping_of_tensors_on_any_device(
-    proto: DataProto, path: Path, device: torch.device
+def test_a_data_proto_saved_or_recorded(
+    proto: DataProto, path: Path, tmp_path: Path
 ) -> None:
-    fields = {name: value.to(device) for name, value in proto.batch.items()}
-    fields["old_log_probs"] = fields["old_log_probs"].bfloat16().requires_grad_()
-    batch = save_and_load({**fields, "uid": ["a", "b"]}, path, step=7)
-    assert batch.lengths.tolist() == [11, 12]
-    assert batch.log_probs("old").tolist() == [-0.75] * 23
-    assert batch.group_ids == ("a", "b")
-    assert batch.step == 7
-    assert batch.meta["old_log_probs_source"] == "unknown"
+    expected = {
+        "lengths": [11, 12],
+        "prompt_ids": [3, 4, 3, 4, 5],
+        "rounds.num_tokens": [2, 1, 2, 2],
+        "old_log_probs": [-0.75] * 23,
+        "entropy": [0.25] * 23,
+        "score.ref": [-1.0] * 23,
+        "rewards": [1.0, 0.0],
+        "group_ids": ["a", "b"],
+        "sample.__num_turns__": [2, 4],
+        "step": 40,
+        "meta.sampling": {"temperature": 0.7},
+        "meta.mask_source": "response_mask",
+        "meta.old_log_probs_source": "a pass of its own",
+    }
+    has(save_and_load(proto, path), expected)
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.step(40, proto)
+    recorded = {"num_samples": 2, "left_out": ["raw_prompt"]}
+    file = tmp_path / "run" / "step_40.parquet"
+    has(load_parquet(file), {**expected, "meta.capture": recorded})
 
 
 def nested(*sizes: int, value: float | None = None) -> torch.Tensor:
@@ -75,16 +73,16 @@ def test_nested_tensors_as_in_a_tensordict_of_verl(path: Path) -> None:
         session_id=[0, 1],
         extra_fields=[{}, {}],
     )
-    batch = save_and_load(fields, path)
-    assert batch.require_ids().tolist() == [0, 1, 2, 0, 1]
-    assert batch.lengths.tolist() == [3, 2]
-    assert {k: v.tolist() for k, v in batch.sample_columns.items()} == {
-        "session_id": [0, 1]
+    expected = {
+        "response_ids": [0, 1, 2, 0, 1],
+        "lengths": [3, 2],
+        "sample_columns": {"session_id": [0, 1]},
+        "meta.old_log_probs_source": "a pass of its own",
     }
-    assert batch.meta["old_log_probs_source"] == "a pass of its own"
+    has(save_and_load(fields, path), expected)
 
 
-def test_arrays_and_rewards_of_a_mapping(path: Path) -> None:
+def test_arrays_rewards_and_a_step_of_a_mapping(path: Path) -> None:
     ones = np.ones((2, 2), dtype=np.float32)
     fields = {
         "responses": np.array([[1, 2], [3, 4]]),
@@ -94,9 +92,9 @@ def test_arrays_and_rewards_of_a_mapping(path: Path) -> None:
         "rewards": torch.tensor([0.5, 1.0]),
         "row": torch.tensor([4, 2]),
     }
-    batch = save_and_load(fields, path)
-    assert batch.rewards.tolist() == [0.5, 1.0]
-    assert {k: v.tolist() for k, v in batch.sample_columns.items()} == {"row": [4, 2]}
+    expected = {"rewards": [0.5, 1.0], "sample_columns": {"row": [4, 2]}, "step": 7}
+    batch = save_and_load(fields, path, step=7)
+    has(batch, {**expected, "meta.old_log_probs_source": "unknown"})
 
 
 def test_pixels_of_the_whole_batch_are_not_touched(
@@ -132,13 +130,6 @@ def test_a_missing_field_is_named_and_nothing_is_written(
     with pytest.raises(BatchError, match=f"^{re.escape(message)}"):
         save_batch(proto, path)
     assert not path.exists()
-
-
-def test_a_field_of_another_shape_is_named(proto: DataProto, path: Path) -> None:
-    proto.batch["old_log_probs"] = torch.zeros(2, 11)
-    message = "`old_log_probs`: expected 2 rows of 12 positions; found 2 rows of 11"
-    with pytest.raises(BatchError, match=re.escape(message)):
-        save_batch(proto, path)
 
 
 def test_what_is_no_batch(path: Path) -> None:

@@ -17,6 +17,7 @@ from rounddiag.capture import Recorder, recorder
 from rounddiag.capture.step_file import save_step
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import DataProto
+from tests.loaders.facts import has
 
 
 @pytest.fixture
@@ -57,18 +58,20 @@ def test_what_is_overwritten_later_is_saved_as_it_was(
         gate.set()
     assert rec.errors == 0
     batch = load_parquet(tmp_path / "step_0.parquet")
+    expected = {
+        "rounds.num_tokens": [2, 1, 2, 2],
+        "lengths": [11, 12],
+        "old_log_probs": [-0.75] * 23,
+        "rollout_log_probs": [-0.5] * 23,
+        "rewards": [1.0, 0.0],
+        "group_ids": ["a", "b"],
+        "sample.__num_turns__": [2, 4],
+        "meta.sampling": {"temperature": 0.7},
+        "round.request_id": ["r", "r"],
+    }
+    has(batch, expected)
     assert batch.require_ids().tolist()[:3] == [7, 7, 99]
-    assert batch.rounds.num_tokens.tolist() == [2, 1, 2, 2]
-    assert batch.lengths.tolist() == [11, 12]
-    assert batch.log_probs("old").tolist() == [-0.75] * 23
-    assert batch.log_probs("rollout").tolist() == [-0.5] * 23
-    assert batch.rewards.tolist() == [1.0, 0.0]
-    assert batch.group_ids == ("a", "b")
-    assert batch.sample_columns["__num_turns__"].tolist() == [2, 4]
-    assert batch.meta["sampling"] == {"temperature": 0.7}
-    assert set(batch.round_columns["request_id"]) == {"r"}
-    images = batch.images
-    pixel = np.asarray(images[1][0].image())[0, 0]
+    pixel = np.asarray(batch.images[1][0].image())[0, 0]
     assert np.allclose(pixel, (191, 183, 174), atol=3)  # one deviation above the mean
 
 

@@ -11,6 +11,7 @@ import torch
 from rounddiag.capture import Recorder
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import IMAGE, inputs
+from tests.loaders.facts import has
 
 
 class TensorDict(dict[str, Any]):
@@ -82,15 +83,17 @@ def test_rows_of_keys_without_those_that_fill_up(tmp_path: Path) -> None:
         recorder.step_keys(1, batch, tq)
         recorder.step_keys(0, batch, tq)
     assert recorder.errors == 0
-    found = load_parquet(tmp_path / "step_0.parquet")
-    assert found.sample_ids == ("g_0_0", "g_1_0", "g_2_0")
-    assert found.group_ids == ("g", "g", "g")
-    assert found.lengths.tolist() == [9, 10, 11]
-    assert found.sample_columns["min_global_steps"].tolist() == [0, 2, 3]
-    assert found.round_columns["request_id"].tolist() == ["r1", "r2", "r3"]
-    assert found.meta["old_log_probs_source"] == "a pass of its own"
-    assert found.meta["sampling"] == {"temperature": 0.7}
-    assert found.images is None
+    expected = {
+        "sample_ids": ["g_0_0", "g_1_0", "g_2_0"],
+        "group_ids": ["g", "g", "g"],
+        "lengths": [9, 10, 11],
+        "sample.min_global_steps": [0, 2, 3],
+        "round.request_id": ["r1", "r2", "r3"],
+        "meta.old_log_probs_source": "a pass of its own",
+        "meta.sampling": {"temperature": 0.7},
+        "images": None,
+    }
+    has(load_parquet(tmp_path / "step_0.parquet"), expected)
 
 
 def test_only_the_pixels_of_the_samples_that_are_shown_leave_the_queue(
@@ -103,7 +106,6 @@ def test_only_the_pixels_of_the_samples_that_are_shown_leave_the_queue(
         recorder.step_keys(0, batch, tq)
     assert recorder.errors == 0
     images = load_parquet(tmp_path / "step_0.parquet").images
-    assert images is not None
     (sample_with_images,) = [sample for sample, row in enumerate(images) if row]
     assert ["multi_modal_inputs" in fields for _, fields in tq.asked] == [False, True]
     assert tq.asked[1][0] == [["g_0_0", "g_1_0", "g_2_0"][sample_with_images]]

@@ -44,11 +44,6 @@ def batch() -> Batch:
     return hand_batch()
 
 
-def expect(batch: Batch, source: Any, message: str) -> None:
-    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
-        attach(batch, "x", source)
-
-
 def changed(source: dict[str, list[Any]], name: str, row: int, value: Any) -> Any:
     column = [*source[name]]
     column[row] = value
@@ -95,12 +90,33 @@ def test_tensors_on_any_device(device: torch.device) -> None:
     assert score.tolist() == [-float(value) for value in range(18)]
 
 
-def test_tokens_by_round_and_token(batch: Batch) -> None:
-    source = {
-        **{name: OF_TOKENS[name] for name in ("sample", "token_id", "log_prob")},
-        "round": [0, 0, 0, 1, 0, 0, 0, 1],
-        "token": [0, 0, 1, 0, 0, 1, 2, 0],
-    }
+def in_order(order: list[int], **others: Any) -> dict[str, Any]:
+    rows = {name: [values[i] for i in order] for name, values in OF_SAMPLES.items()}
+    return {**rows, **others}
+
+
+BY_ROUND = {
+    **{name: OF_TOKENS[name] for name in ("sample", "token_id", "log_prob")},
+    "round": [0, 0, 0, 1, 0, 0, 0, 1],
+    "token": [0, 0, 1, 0, 0, 1, 2, 0],
+}
+BY_ID = in_order([2, 0, 1], sample=[9, 9, 9], sample_id=["c", "a", "b"])
+SHARED_IDS = {**OF_SAMPLES, "sample_id": ["a", "a", "c"]}
+PADDED = hand_batch(lengths=torch.tensor([4, 6, 1]))
+NAMED = replace(hand_batch(), sample_ids=("a", "b", "c"))
+FOUND: dict[str, tuple[Batch, dict[str, Any]]] = {
+    "by round and token": (hand_batch(), BY_ROUND),
+    "by the ids of samples": (NAMED, BY_ID),
+    "ids that two samples share are not used": (
+        replace(hand_batch(), sample_ids=("a", "a", "c")),
+        SHARED_IDS,
+    ),
+    "padding has no value": (PADDED, OF_TOKENS),
+}
+
+
+@pytest.mark.parametrize(("batch", "source"), FOUND.values(), ids=FOUND)
+def test_where_each_value_belongs(batch: Batch, source: dict[str, Any]) -> None:
     np.testing.assert_array_equal(attach(batch, "x", source).scores["x"], SCORE)
 
 
@@ -122,36 +138,11 @@ def test_a_whole_response_keeps_what_observations_were_given(batch: Batch) -> No
     np.testing.assert_array_equal(attach(batch, "x", source).scores["x"], expected)
 
 
-def test_samples_are_found_by_their_ids(batch: Batch) -> None:
-    named = replace(batch, sample_ids=("a", "b", "c"))
-    order = [2, 0, 1]
-    source = {name: [values[i] for i in order] for name, values in OF_SAMPLES.items()}
-    source |= {"sample": [9, 9, 9], "sample_id": ["c", "a", "b"]}
-    np.testing.assert_array_equal(attach(named, "x", source).scores["x"], SCORE)
-    expect(
-        named,
-        {**source, "sample_id": ["c", "a", "d"]},
-        "`sample_id`: expected ids of the batch, such as 'a'; found 'd' in row 2."
-        " Attach to the batch, or the selection, that was rescored.",
-    )
-
-
-def test_ids_that_two_samples_share_are_not_used(batch: Batch) -> None:
-    named = replace(batch, sample_ids=("a", "a", "c"))
-    source = {**OF_SAMPLES, "sample_id": ["a", "a", "c"]}
-    np.testing.assert_array_equal(attach(named, "x", source).scores["x"], SCORE)
-
-
 def test_a_score_of_the_same_name_is_replaced(batch: Batch) -> None:
     first = attach(batch, "x", OF_TOKENS)
     second = attach(first, "x", {**OF_TOKENS, "log_prob": [-1.0] * 8})
     assert second.scores["x"][0] == -1.0
     assert first.scores["x"][12] == -8.0
-
-
-def test_padding_has_no_value() -> None:
-    batch = hand_batch(lengths=torch.tensor([4, 6, 1]))
-    np.testing.assert_array_equal(attach(batch, "x", OF_TOKENS).scores["x"], SCORE)
 
 
 def test_no_sample() -> None:
@@ -162,152 +153,133 @@ def test_no_sample() -> None:
 
 @pytest.mark.parametrize("name", ["old", "rollout"])
 def test_the_pair_of_the_batch_is_not_replaced(batch: Batch, name: str) -> None:
-    expected = re.escape(
-        f"expected a name for a further score; found '{name}', which every batch"
-        " has. Pass another name, such as 'rescored'."
-    )
-    with pytest.raises(BatchError, match=f"^{expected}$"):
+    message = f"expected a name for a further score; found '{name}', which every batch"
+    with pytest.raises(BatchError, match=message):
         attach(batch, name, OF_TOKENS)
 
 
-def test_a_token_id_that_differs(batch: Batch) -> None:
-    message = (
-        "expected token id 8 at sample 1 round 0 position 2; found 80, and 0 others"
-        " differ. Rescore the ids that `rounddiag.export_rescore` writes; text that is"
-        " tokenised again can give other ids."
-    )
-    expect(batch, changed(OF_TOKENS, "token_id", 5, 80), message)
-    ids = [[0, 1, 3], [7, 80, 9, 11], [12]]
-    expect(batch, {**OF_SAMPLES, "token_ids": ids}, message)
+def without(source: dict[str, list[Any]], name: str) -> dict[str, list[Any]]:
+    return {key: values for key, values in source.items() if key != name}
 
 
-def test_a_token_that_is_missing(batch: Batch) -> None:
-    expect(
-        batch,
+def in_round(round_: int, token: int) -> dict[str, list[Any]]:
+    one = {
+        "sample": 0,
+        "round": round_,
+        "token": token,
+        "token_id": 3,
+        "log_prob": -1.0,
+    }
+    return {name: [value] for name, value in one.items()}
+
+
+TWO_IDS = changed(OF_SAMPLES, "token_ids", 1, [7, 8])
+DIFFERS = (
+    "expected token id 8 at sample 1 round 0 position 2; found 80, and 0 others differ."
+    " Rescore the ids that `rounddiag.export_rescore` writes;"
+)
+REFUSED: dict[str, tuple[Any, str]] = {
+    "a token id that differs": (changed(OF_TOKENS, "token_id", 5, 80), DIFFERS),
+    "an id of a sample that differs": (
+        changed(OF_SAMPLES, "token_ids", 1, [7, 80, 9, 11]),
+        DIFFERS,
+    ),
+    "a token that is missing": (
         without_row(OF_TOKENS, 3),
-        "expected a value for token id 3 at sample 0 round 1 position 3; found"
-        " none, nor for 0 other generated tokens. Rescore all samples, or attach to"
-        " a selection of the batch.",
-    )
-
-
-def test_a_sample_that_is_missing(batch: Batch) -> None:
-    expect(
-        batch,
+        "expected a value for token id 3 at sample 0 round 1 position 3; found none,"
+        " nor for 0 other generated tokens.",
+    ),
+    "a sample that is missing": (
         without_row(OF_SAMPLES, 1),
-        "expected a value for token id 7 at sample 1 round 0 position 1; found"
-        " none, nor for 3 other generated tokens. Rescore all samples, or attach to"
-        " a selection of the batch.",
-    )
-
-
-@pytest.mark.parametrize(
-    ("source", "place"),
-    [
-        ({k: [*v, v[4]] for k, v in OF_TOKENS.items()}, "sample 1 round 0 position 1"),
-        ({k: [*v, v[0]] for k, v in OF_SAMPLES.items()}, "sample 0 round 0 position 0"),
-    ],
-    ids=["token", "sample"],
-)
-def test_what_is_there_twice(batch: Batch, source: Any, place: str) -> None:
-    expect(
-        batch,
-        source,
-        f"expected one value for {place}; found 2. Remove the duplicate rows.",
-    )
-
-
-def test_a_row_that_is_too_short(batch: Batch) -> None:
-    source = changed(OF_SAMPLES, "token_ids", 1, [7, 8])
-    expect(
-        batch,
-        changed(source, "log_probs", 1, [-1.0, -1.0]),
+        "expected a value for token id 7 at sample 1 round 0 position 1; found none,"
+        " nor for 3 other generated tokens.",
+    ),
+    "a token twice": (
+        {name: [*values, values[4]] for name, values in OF_TOKENS.items()},
+        "expected one value for sample 1 round 0 position 1; found 2.",
+    ),
+    "a sample twice": (
+        {name: [*values, values[0]] for name, values in OF_SAMPLES.items()},
+        "expected one value for sample 0 round 0 position 0; found 2.",
+    ),
+    "a row that is too short": (
+        changed(TWO_IDS, "log_probs", 1, [-1.0, -1.0]),
         "`token_ids`: expected 6 token ids for sample 1, its whole response, or 4, its"
-        " generated tokens; found 2. Attach to the batch, or the selection, that was"
-        " rescored.",
-    )
-    expect(
-        batch,
-        source,
-        "`log_probs`: expected 2 values for sample 1, one per token id; found 4."
-        " Write null where a token has no value.",
-    )
+        " generated tokens; found 2.",
+    ),
+    "more values than ids": (
+        TWO_IDS,
+        "`log_probs`: expected 2 values for sample 1, one per token id; found 4.",
+    ),
+    **{
+        f"a {name} of {value}": (
+            changed(OF_TOKENS, name, 1, value),
+            f"`{name}`: expected {message}",
+        )
+        for name, value, message in list[tuple[str, Any, str]](
+            [
+                (
+                    "sample",
+                    3,
+                    "0 up to 2, one of the 3 samples of the batch; found 3",
+                ),
+                (
+                    "sample",
+                    -1,
+                    "0 up to 2, one of the 3 samples of the batch; found -",
+                ),
+                (
+                    "position",
+                    6,
+                    "0 up to 5, one of the 6 positions of its sample; fo",
+                ),
+                ("token_id", 0.5, "whole numbers; found 0.5"),
+                ("token_id", NAN, "whole numbers; found nan"),
+                ("sample", NAN, "whole numbers; found nan"),
+                ("token_id", "a", "whole numbers; found "),
+                ("token_id", 1 << 70, "whole numbers; found "),
+                ("token_id", None, "whole numbers; found "),
+                ("log_prob", "a", "numbers; found "),
+            ]
+        )
+    },
+    "a token beyond its round": (
+        in_round(1, 1),
+        "`token`: expected 0 up to 0, one of the 1 tokens of its round;",
+    ),
+    "a round beyond its sample": (
+        in_round(2, 0),
+        "`round`: expected 0 up to 1, one of the 2 rounds of its sample;",
+    ),
+    "no ids": (
+        without(OF_TOKENS, "token_id"),
+        "expected `token_ids` and `log_probs`, one row per sample, or `token_id` and"
+        " `log_prob`, one row per token; found columns sample, position, log_prob.",
+    ),
+    "no sample": (
+        without(OF_TOKENS, "sample"),
+        "`sample`: expected the index of the sample in each row, or `sample_id` if the"
+        " batch has unique ids; found columns position, token_id, log_prob.",
+    ),
+    "no position": (
+        without(OF_TOKENS, "position"),
+        "`round`: expected a column of one value per row; found columns sample,",
+    ),
+    "rows that are no lists": (
+        {"sample": [0, 1], "token_ids": [1, 2], "log_probs": [[-1.0], [-1.0]]},
+        "`token_ids`: expected a list of numbers per",
+    ),
+    "an id of no sample": (
+        {**BY_ID, "sample_id": ["c", "a", "d"]},
+        "`sample_id`: expected ids of the batch, such as 'a'; found 'd' in row 2.",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("sample", 3, "0 up to 2, one of the 3 samples of the batch; found 3 in row 1"),
-        ("sample", -1, "0 up to 2, one of the 3 samples of the batch; found -1 in row"),
-        ("position", 6, "0 up to 5, one of the 6 positions of its sample; found 6 in"),
-        ("token_id", 0.5, "whole numbers; found 0.5"),
-        ("token_id", NAN, "whole numbers; found nan"),
-        ("sample", NAN, "whole numbers; found nan"),
-        ("token_id", "a", "whole numbers; found "),
-        ("token_id", 1 << 70, "whole numbers; found "),
-        ("token_id", None, "whole numbers; found "),
-        ("log_prob", "a", "numbers; found "),
-    ],
-)
-def test_a_value_that_cannot_be(
-    batch: Batch, name: str, value: Any, message: str
-) -> None:
-    start = re.escape(f"`{name}`: expected {message}")
-    with pytest.raises(BatchError, match=f"^{start}"):
-        attach(batch, "x", changed(OF_TOKENS, name, 1, value))
-
-
-def test_a_token_beyond_its_round(batch: Batch) -> None:
-    source = {"sample": [0], "round": [1], "token": [1], "token_id": [3]}
-    start = re.escape("`token`: expected 0 up to 0, one of the 1 tokens of its round;")
-    with pytest.raises(BatchError, match=start):
-        attach(batch, "x", {**source, "log_prob": [-1.0]})
-    start = re.escape("`round`: expected 0 up to 1, one of the 2 rounds of its sample;")
-    with pytest.raises(BatchError, match=start):
-        attach(batch, "x", {**source, "round": [2], "log_prob": [-1.0]})
-
-
-@pytest.mark.parametrize(
-    ("missing", "message"),
-    [
-        (
-            ["token_id"],
-            (
-                "expected `token_ids` and `log_probs`, one row per sample, or"
-                " `token_id` and `log_prob`, one row per token; found columns"
-                " sample, position, log_prob. Rename the columns."
-            ),
-        ),
-        (
-            ["sample"],
-            (
-                "`sample`: expected the index of the sample in each row, or"
-                " `sample_id` if the batch has unique ids; found"
-                " columns position, token_id, log_prob. `rounddiag.export_rescore`"
-                " writes both: pass them on."
-            ),
-        ),
-        (
-            ["position"],
-            (
-                "`round`: expected a column of one value per row; found columns sample,"
-                " token_id, log_prob. See `rounddiag.attach` for the columns."
-            ),
-        ),
-    ],
-)
-def test_a_column_that_is_missing(
-    batch: Batch, missing: list[str], message: str
-) -> None:
-    source = {name: v for name, v in OF_TOKENS.items() if name not in missing}
-    expect(batch, source, message)
-
-
-def test_rows_that_are_no_lists(batch: Batch) -> None:
-    source = {"sample": [0, 1], "token_ids": [1, 2], "log_probs": [[-1.0], [-1.0]]}
-    with pytest.raises(
-        BatchError, match=r"^`token_ids`: expected a list of numbers per"
-    ):
+@pytest.mark.parametrize(("source", "message"), REFUSED.values(), ids=REFUSED)
+def test_scores_that_do_not_fit_are_refused(source: Any, message: str) -> None:
+    batch = NAMED if "sample_id" in source else hand_batch()
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}"):
         attach(batch, "x", source)
 
 
@@ -321,6 +293,7 @@ def test_a_file_is_named_in_the_error(batch: Batch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "found"),
     [
+        (None, "nothing"),
         (b"", "an empty file"),
         (b"PK\x03\x04", "a bad zip"),
         (b"\x89PNG", "a PNG picture"),
@@ -329,21 +302,13 @@ def test_a_file_is_named_in_the_error(batch: Batch, tmp_path: Path) -> None:
     ],
 )
 def test_a_file_of_another_kind(
-    batch: Batch, tmp_path: Path, content: bytes, found: str
+    batch: Batch, tmp_path: Path, content: bytes | None, found: str
 ) -> None:
     path = tmp_path / "scores"
-    path.write_bytes(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(LoadError, match=rf"^{path}: expected .*{found}"):
         attach(batch, "x", path)
-
-
-def test_no_file(batch: Batch, tmp_path: Path) -> None:
-    expected = re.escape(
-        f"{tmp_path / 'none'}: expected a file of JSON lines or Parquet; found nothing."
-        " Pass the path of the scores."
-    )
-    with pytest.raises(LoadError, match=f"^{expected}$"):
-        attach(batch, "x", tmp_path / "none")
 
 
 @settings(max_examples=min(50, settings().max_examples))
@@ -364,9 +329,5 @@ def test_rows_in_any_order_give_the_same_score(
 
 
 def test_a_redacted_batch_has_no_ids_to_compare_with(batch: Batch) -> None:
-    expect(
-        redacted(batch),
-        OF_TOKENS,
-        "This batch was saved with `redact=True`, which leaves out token ids and text:"
-        " load the original file.",
-    )
+    with pytest.raises(BatchError, match="saved with `redact=True`"):
+        attach(redacted(batch), "x", OF_TOKENS)

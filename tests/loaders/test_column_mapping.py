@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,94 +12,135 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from rounddiag.errors import LoadError
 from rounddiag.loaders import load, save
 from tests.batches import hand_batch
-from tests.loaders.table_cases import COLUMNS, check, says
+from tests.loaders.table_cases import COLUMNS, check
 
 TOKENWISE = "a list of numbers per sample, one per token"
 SAMPLEWISE = "one name or number per sample"
-OTHER = "Name another column, or leave this one out."
-SUM = (
-    "Rewards per token go by verl's name `token_level_scores`: their sum over a row is"
-    " the reward."
-)
-IDS = (
-    "Save the ids that the engines had: text cannot be turned back into the same ones."
-)
+NUMBER = "one number per sample"
+SUM = "Rewards per token go by verl's name `token_level_scores`"
+IDS = "Save the ids that the engines had"
+OTHER = "Name another column"
+# The field, the values of the column for it, what it holds; what was expected, advice.
+UNFIT: list[tuple[str, Any, str, str, str]] = [
+    ("rewards", ["good", "bad"], "text", NUMBER, SUM),
+    ("rewards", [[0.0, 0.0, 1.0], [1.0]], "several values per sample", NUMBER, SUM),
+    ("rewards", [1.0], "other values, or not 2 of them", NUMBER, SUM),
+    ("advantages", [0.5, -0.5], "one value per sample", TOKENWISE, OTHER),
+    ("group_ids", "a", "one value for all", SAMPLEWISE, OTHER),
+    ("group_ids", ["a"], "other values, or not 2 of them", SAMPLEWISE, OTHER),
+    ("sample_ids", [[1], [2]], "several values per sample", SAMPLEWISE, OTHER),
+    ("ref_log_probs", [0.5, 0.5], "one value per sample", TOKENWISE, OTHER),
+    ("old_log_probs", [0.5, 0.5], "one value per sample", TOKENWISE, OTHER),
+    ("response_ids", ["a b", "c"], "text", TOKENWISE, IDS),
+    (
+        "attention_mask",
+        [[1, 1, 1], [1]],
+        "a mask of rows that have no padding",
+        TOKENWISE,
+        OTHER,
+    ),
+]
+
+
+def without(name: str) -> dict[str, Any]:
+    return {other: rows for other, rows in COLUMNS.items() if other != name}
+
+
+SCORED = {
+    "responses": np.array([[5, 6, 7], [8, 9, 9]]),
+    "response_mask": np.ones((2, 3)),
+    "rollout_log_probs": np.full((2, 3), -1.0),
+    "old_log_probs": np.full((2, 3), -2.0),
+    "rm_scores": torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]),
+    "mine": [1.0, 2.0],
+}
+RECORDS = np.zeros(2, dtype=[("id", "i4"), ("weight", "f4")])
+# What is loaded, which columns are named, and what the message must say.
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
+    **{
+        f"{field} of {found}": (
+            {**without(field), "mine": values},
+            {field: "mine"},
+            f"`{field}`: expected {expected}; found `mine`, which holds {found}."
+            f" {advice}",
+        )
+        for field, values, found, expected, advice in UNFIT
+    },
+    "text in place of ids, without a word": (
+        {**without("response_ids"), "responses": ["a b", "c"]},
+        {},
+        f"`responses`: expected {TOKENWISE}; found `responses`, which holds text.",
+    ),
+    **{
+        f"nested ids of a {type(ids).__name__}": (
+            {**COLUMNS, "response_ids": ids},
+            {},
+            f"`response_ids`: expected {TOKENWISE}; found `response_ids`, which holds"
+            f" nested values. {IDS}",
+        )
+        for ids in list[Any]([[{"id": 1}, {"id": 2}], RECORDS])
+    },
+    "rewards beside others": (
+        SCORED,
+        {"rewards": "mine"},
+        f"`rewards`: expected {NUMBER}; found `mine`, which holds one value per sample",
+    ),
+    "one field under two names": (
+        {"a": [[1]], "b": [[1]]},
+        {"responses": "a", "response_ids": "b"},
+        "`columns`: expected one name of each field; found `response_ids` under 2",
+    ),
+    "a column that is not there": (
+        {"ids": [[1]], "lp": [[-1.0]]},
+        {"old_log_probs": "my_lp"},
+        "`old_log_probs`: expected the name of a column; found 'my_lp', where the"
+        " columns are ids, lp.",
+    ),
+    "a field that is none": (
+        COLUMNS,
+        {"old_logprob": "old_log_probs"},
+        "`columns`: expected names of fields: response_ids, response_mask,"
+        " rollout_log_probs, old_log_probs, entropy, advantages, loss_mask, round_ids,"
+        " token_level_scores, prompt_ids, attention_mask, position_ids, rewards,"
+        " group_ids, sample_ids, images, a score's as `ref_log_probs`, or verl's for"
+        " one of them; found 'old_logprob'.",
+    ),
+    "one column for two fields": (
+        {"lp": [[-1.0]]},
+        {"old_log_probs": "lp", "ref_log_probs": "lp"},
+        "`columns`: expected a column of its own for each field; found 'lp' 2 times.",
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    ("field", "values", "found", "expected", "advice"),
-    [
-        ("rewards", ["good", "bad"], "text", "one number per sample", SUM),
-        (
-            *("rewards", [[0.0, 0.0, 1.0], [1.0]], "several values per sample"),
-            *("one number per sample", SUM),
-        ),
-        (
-            "rewards",
-            [1.0],
-            "other values, or not 2 of them",
-            "one number per sample",
-            SUM,
-        ),
-        ("advantages", [0.5, -0.5], "one value per sample", TOKENWISE, OTHER),
-        ("group_ids", "a", "one value for all", SAMPLEWISE, OTHER),
-        ("group_ids", ["a"], "other values, or not 2 of them", SAMPLEWISE, OTHER),
-        ("sample_ids", [[1], [2]], "several values per sample", SAMPLEWISE, OTHER),
-        ("ref_log_probs", [0.5, 0.5], "one value per sample", TOKENWISE, OTHER),
-        ("old_log_probs", [0.5, 0.5], "one value per sample", TOKENWISE, OTHER),
-        ("response_ids", ["a b", "c"], "text", TOKENWISE, IDS),
-        (
-            *("attention_mask", [[1, 1, 1], [1]]),
-            *("a mask of rows that have no padding", TOKENWISE, OTHER),
-        ),
-    ],
+    ("content", "columns", "message"), REFUSED.values(), ids=REFUSED
 )
 def test_a_column_that_cannot_be_what_was_asked_is_refused(
-    field: str, values: Any, found: str, expected: str, advice: str
+    content: dict[str, Any], columns: dict[str, str], message: str
 ) -> None:
-    content = {name: rows for name, rows in COLUMNS.items() if name != field}
-    message = (
-        f"dict: `{field}`: expected {expected}; found `mine`, which holds {found}."
-        f" {advice}"
-    )
-    with says(message):
-        load({**content, "mine": values}, columns={field: "mine"})
+    with pytest.raises(LoadError, match=f"^dict: {re.escape(message)}"):
+        load(content, columns=columns or None)
 
 
-def test_a_column_of_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+def test_a_file_is_named_and_one_that_is_no_table_has_no_columns(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.parquet"
-    content = {name: rows for name, rows in COLUMNS.items() if name != "rewards"}
-    pq.write_table(pa.table({**content, "verdict": ["good", "bad"]}), path)
-    message = (
-        f"{path}: `rewards`: expected one number per sample; found `verdict`, which"
-        f" holds text. {SUM}"
-    )
-    with says(message):
-        load(path, columns={"rewards": "verdict"})
-
-
-def test_text_in_place_of_ids_is_refused_without_columns_too() -> None:
-    message = (
-        f"dict: `responses`: expected {TOKENWISE}; found `responses`, which holds text."
-        f" {IDS}"
-    )
-    content = {name: rows for name, rows in COLUMNS.items() if name != "response_ids"}
-    with says(message):
-        load({**content, "responses": ["a b", "c"]})
-
-
-@pytest.mark.parametrize(
-    "ids", [[{"id": 1}, {"id": 2}], np.zeros(2, dtype=[("id", "i4"), ("weight", "f4")])]
-)
-def test_nested_values_in_the_place_of_ids_are_named(ids: Any) -> None:
-    message = (
-        f"dict: `response_ids`: expected {TOKENWISE}; found `response_ids`, which holds"
-        f" nested values. {IDS}"
-    )
-    with says(message):
-        load({**COLUMNS, "response_ids": ids})
+    pq.write_table(pa.table({**without("rewards"), "said": ["good", "bad"]}), path)
+    with pytest.raises(LoadError, match=f"^{path}: `rewards`: expected {NUMBER}; foun"):
+        load(path, columns={"rewards": "said"})
+    start = f"^{path}: `columns`: expected a table with names of your own; found"
+    save(hand_batch(), tmp_path / "ours.parquet")
+    (tmp_path / "ours.parquet").rename(path)
+    with pytest.raises(LoadError, match=f"{start} a file of rounddiag's own, whose"):
+        load(path, columns={"old_log_probs": "rollout_log_probs"})
+    path.write_bytes(b"hello, world")
+    with pytest.raises(LoadError, match=f"{start} bytes that start with b'hello, w'"):
+        load(path, columns={"old_log_probs": "lp"})
 
 
 def test_verl_s_names_serve_in_columns() -> None:
@@ -130,43 +172,3 @@ def test_a_mapped_entropy_goes_before_verl_s() -> None:
     batch = load(content, columns={"entropy": "mine"})
 
     assert batch.entropy.tolist() == [3.0, 2.0, 1.0, 4.0]
-
-
-def test_a_column_of_rewards_beside_others_is_not_dropped() -> None:
-    scores = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-    ids = np.array([[5, 6, 7], [8, 9, 9]])
-    content = {
-        "responses": ids,
-        "response_mask": np.ones((2, 3)),
-        "rollout_log_probs": np.full((2, 3), -1.0),
-        "old_log_probs": np.full((2, 3), -2.0),
-        "rm_scores": scores,
-        "mine": [1.0, 2.0],
-    }
-    message = (
-        "dict: `rewards`: expected one number per sample; found `mine`, which holds one"
-        f" value per sample. {SUM}"
-    )
-    with says(message):
-        load(content, columns={"rewards": "mine"})
-
-
-def test_one_field_has_one_name() -> None:
-    message = (
-        "dict: `columns`: expected one name of each field; found `response_ids` under 2"
-        " names. Use our name or verl's."
-    )
-    with says(message):
-        load({"a": [[1]], "b": [[1]]}, columns={"responses": "a", "response_ids": "b"})
-
-
-def test_our_own_file_has_no_columns_to_name(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    save(hand_batch(), path)
-    message = (
-        f"{path}: `columns`: expected a table with names of your own; found a file of"
-        " rounddiag's own, whose columns are known. Leave `columns` out. To compare"
-        " other scores of a batch, name them in the view: `a=...`, `b=...`."
-    )
-    with says(message):
-        load(path, columns={"old_log_probs": "rollout_log_probs"})

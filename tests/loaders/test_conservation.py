@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -23,14 +23,12 @@ import rounddiag as rd
 from rounddiag.batch.content import MARKS
 from rounddiag.errors import RounddiagError
 from tests.loaders.read_trees import PICKLES, TABLES, load_with, places_in
+from tests.loaders.values import png, url_of
 
 DATA = Path(__file__).parents[1] / "data"
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAEElEQVR4nGNkYGBgYGBgAgAACwAD"
-    "4cE3hQAAAABJRU5ErkJggg=="
-)
-DATA_OF_PNG = base64.b64encode(PNG).decode()
-URL = f"data:image/png;base64,{DATA_OF_PNG}"
+PNG = png(size=(2, 2))
+DATA_OF_PNG = b64encode(PNG).decode()
+URL = url_of(PNG)
 ASKED = {"role": "user", "content": "Open the menu."}
 
 

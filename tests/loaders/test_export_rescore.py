@@ -22,7 +22,7 @@ from rounddiag.errors import BatchError
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot
 from tests.batches import hand_batch
 from tests.interop.readme import RECIPES, blocks
-from tests.loaders.parquet.conftest import png
+from tests.loaders.values import png
 
 VOCABULARY, IMAGE = 20, 9
 DATA = (*b"\x89PNG\r\n\x1a\n", *b"not more than the head")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,8 @@ import torch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.pickle.unpickler import PickleMachine
+from tests.loaders.table_cases import says
 from tests.loaders.verl_writer import small_batch, write
-
-
-def says(message: str) -> str:
-    return f"^{re.escape(message)}$"
 
 
 def test_a_file_that_changed_shows_no_screenshots(tmp_path: Path) -> None:
@@ -34,7 +30,7 @@ def test_a_file_that_changed_shows_no_screenshots(tmp_path: Path) -> None:
         f"{path}: expected the file as it was when it was loaded; found another size or"
         " time. Load it again. Copy a file first if a trainer overwrites it."
     )
-    with pytest.raises(LoadError, match=says(message)):
+    with says(message):
         batch.images[0][0].image()
     path.unlink()
     with pytest.raises(LoadError, match="found No such file or directory"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,32 +20,23 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "a.parquet"
 
 
-def test_a_path_that_is_not_there_is_an_error_at_once(file: Path) -> None:
-    missing = file.parent / "tokenizer.json"
-    message = f"{missing}: expected a `tokenizer.json`; found no such file."
-    with pytest.raises(LoadError, match=f"^{re.escape(message)}"):
-        load(file, tokenizer=missing)
-
-
 def test_what_is_no_tokenizer_is_an_error_at_once(file: Path) -> None:
+    missing = file.parent / "tokenizer.json"
+    with pytest.raises(LoadError, match=f"^{missing}: expected a `tokenizer.json`; fo"):
+        load(file, tokenizer=missing)
     with pytest.raises(BatchError, match="expected something that turns ids into text"):
         load(file, tokenizer=7)
 
 
-def test_a_tokenizer_that_the_file_names_is_named(file: Path) -> None:
+def test_a_tokenizer_that_the_file_names_is_named_until_there_is_one(
+    file: Path,
+) -> None:
     batch = load(file)
-
     assert batch.tokenizer is None
     assert batch.meta["text"] == (
         "token ids only: the file names the tokenizer /models/agent-7b, which is not in"
         " its folder; pass it as `tokenizer=`"
     )
-
-
-def test_the_line_goes_once_there_is_a_tokenizer(file: Path) -> None:
-    again = file.parent / "b.parquet"
-    save(load(file), again)
-
-    batch = load(again, tokenizer=lambda ids: "a" * len(ids))
-
-    assert "text" not in batch.meta
+    save(batch, file.parent / "b.parquet")
+    again = load(file.parent / "b.parquet", tokenizer=lambda ids: "a" * len(ids))
+    assert "text" not in again.meta

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import io
 import json
 import shutil
 import zipfile
@@ -17,14 +17,12 @@ import rounddiag as rd
 from rounddiag.batch.messages import read_message, write_text
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.turns import new_messages
-from tests.loaders.table_cases import says
+from tests.loaders.facts import has
+from tests.loaders.values import png, url_of
 from tests.loaders.verifiers_writer import episode
 
 DATA = Path(__file__).parents[1] / "data"
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAEElEQVR4nGNkYGBgYGBgAgAACwAD"
-    "4cE3hQAAAABJRU5ErkJggg=="
-)
+PNG = png(size=(2, 2))
 THOUGHT = "<think>\nThe menu is at the top.\n</think>"
 CLICK = '<tool_call>\n{"name": "click", "arguments": {"x": 1}}\n</tool_call>'
 
@@ -36,12 +34,16 @@ def said(batch: rd.Batch, sample: int = 0) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", ["harbor-0.26.0", "verifiers-0.1.14"])
 def test_a_rewritten_call_has_a_context_of_its_own(name: str) -> None:
     batch = rd.load(DATA / name)[0]
-    assert batch.prompt_ids.tolist() == [1, 2, 3, 4]
-    assert batch.require_ids().tolist() == [10, 11, 5, 12, 9, 13]
-    assert batch.response_mask.tolist() == [1, 1, 0, 1, 0, 1]
-    assert batch.log_probs("rollout").tolist() == [-0.5, -0.25, 0, -0.125, 0, -1]
-    assert batch.old_log_probs is None
-    assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
+    expected = {
+        "prompt_ids": [1, 2, 3, 4],
+        "response_ids": [10, 11, 5, 12, 9, 13],
+        "response_mask": [1, 1, 0, 1, 0, 1],
+        "rollout_log_probs": [-0.5, -0.25, 0, -0.125, 0, -1],
+        "old_log_probs": None,
+        "rounds.num_tokens": [2, 1, 1],
+        "round.num_left_tokens": [0, 0, 7],
+    }
+    has(batch, expected)
     contexts = [batch.context(0, index) for index in range(3)]
     assert [context.ids.tolist() for context in contexts] == [
         [1, 2, 3, 4],
@@ -49,7 +51,6 @@ def test_a_rewritten_call_has_a_context_of_its_own(name: str) -> None:
         [1, 9],  # 1 was known, so that 9 alone is added to the sample
     ]
     assert [c.follows for c in contexts] == ["first", "append", "rewritten"]
-    assert batch.round_columns["num_left_tokens"].tolist() == [0, 0, 7]
 
 
 def test_a_trajectory_without_an_answer_beside_one_with_calls(tmp_path: Path) -> None:
@@ -93,7 +94,6 @@ def test_a_job_of_which_one_trial_has_no_ids(tmp_path: Path) -> None:
     assert batch.lacks("text") is None
     assert batch.num_rounds == 6
     assert said(batch, 0) == said(batch, 1)
-    assert batch.images is not None
     assert [[shot.round for shot in row] for row in batch.images] == [[0, 1]] * 2
     assert batch.meta["left_out"] == ["prompt_ids", "response_ids", "rollout_log_probs"]
 
@@ -241,7 +241,7 @@ def test_two_nodes_without_tokens_between_are_two_rounds(tmp_path: Path) -> None
     record = episode()
     nodes = record["traces"][0]["nodes"][:3]
     nodes[2] |= {"token_ids": [12], "mask": [True]}
-    url = "data:image/png;base64," + base64.b64encode(PNG).decode()
+    url = url_of(PNG)
     content = [{"type": "image_url", "image_url": {"url": url}}]
     message = {"role": "user", "content": content}
     seen = {"parent": 2, "message": message, "token_ids": [7], "mask": [False]}
@@ -308,13 +308,6 @@ def test_texts_of_one_answer(row: dict[str, Any], tmp_path: Path) -> None:
     assert batch.lacks("old", "rollout") is not None
 
 
-def test_agents_and_steps_of_another_program_are_no_atif(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps({"agent": "x", "steps": [{"action": "click"}]}))
-    with pytest.raises(LoadError, match="a `source` in the steps of ATIF; found steps"):
-        rd.load(path)
-
-
 def test_a_log_of_completions_of_trl(tmp_path: Path) -> None:
     import pandas as pd
 
@@ -327,36 +320,43 @@ def test_a_log_of_completions_of_trl(tmp_path: Path) -> None:
     assert batch.sample_columns["r"].tolist() == [0.5]
 
 
-def test_files_without_an_answer(tmp_path: Path) -> None:
-    path = tmp_path / "rollouts.jsonl"
-    row = {"responses_create_params": {"input": "q"}, "response": {"output": []}}
-    path.write_text(json.dumps(row) + "\n")
-    with says(
-        f"{path}: expected trajectories in which a model wrote something; found 1"
-        " without an answer. Pass the file that is written after the episodes have run."
-    ):
-        rd.load(path)
+def json_file(name: str, document: dict[str, Any]) -> tuple[str, bytes]:
+    return name, json.dumps(document).encode()
 
 
-def test_texts_that_are_no_turns(tmp_path: Path) -> None:
-    path = tmp_path / "problems.jsonl"
-    path.write_text(json.dumps({"question": "q", "answer": {"a": 1}}) + "\n")
-    with says(
-        f"{path}: expected a saved batch; found one JSON object of question, answer:"
-        " texts without token ids or log-probs. `rounddiag.formats()` lists what can be"
-        " opened. Rows of `messages`, or of `prompt` and `completion`, open as turns."
-    ):
-        rd.load(path)
+def zip_of(name: str, text: str) -> tuple[str, bytes]:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, text)
+    return "book.zip", data.getvalue()
 
 
-def test_a_zip_of_another_program(tmp_path: Path) -> None:
-    path = tmp_path / "book.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("mimetype", "x" * 300)
-    with pytest.raises(
-        LoadError, match="found a zip of another program, with mimetype"
-    ):
-        rd.load(path)
+SILENT = {"responses_create_params": {"input": "q"}, "response": {"output": []}}
+# A file, and what the message must say.
+REFUSED: list[tuple[tuple[str, bytes], str]] = [
+    (
+        json_file("a.json", {"agent": "x", "steps": [{"action": "click"}]}),
+        "a `source` in the steps of ATIF; found steps",
+    ),
+    (
+        json_file("rollouts.jsonl", SILENT),
+        "expected trajectories in which a model wrote something; found 1 without",
+    ),
+    (
+        json_file("problems.jsonl", {"question": "q", "answer": {"a": 1}}),
+        "found one JSON object of question, answer: texts without token ids",
+    ),
+    (zip_of("mimetype", "x" * 300), "found a zip of another program, with mimetype"),
+]
+
+
+@pytest.mark.parametrize(("file", "message"), REFUSED)
+def test_a_file_of_no_trajectories_is_refused(
+    file: tuple[str, bytes], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / file[0]).write_bytes(file[1])
+    with pytest.raises(LoadError, match=message):
+        rd.load(tmp_path / file[0])
 
 
 def test_names_that_are_missing_are_not_the_text_none() -> None:
@@ -364,13 +364,11 @@ def test_names_that_are_missing_are_not_the_text_none() -> None:
         "response_ids": [[5], [6], [7]],
         "response_mask": [[1], [1], [1]],
         "rollout_log_probs": [[-1.0]] * 3,
-        "old_log_probs": [[-1.5]] * 3,
         "sample_ids": ["a", None, "c"],
         "uid": np.array(["g", None, "g"], dtype=object),
     }
-    batch = rd.load(rows)
-    assert batch.sample_ids == ("a", "row 1", "c")
-    assert batch.group_ids == ("g", "row 1", "g")
+    names = {"sample_ids": ["a", "row 1", "c"], "group_ids": ["g", "row 1", "g"]}
+    has(rd.load(rows), names)
 
 
 def message(text: str, role: str = "user") -> dict[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import rounddiag as rd
 from rounddiag import Batch
 from rounddiag.errors import BatchError, LoadError
 from tests.batches import hand_batch
+from tests.loaders.values import png, url_of
 from tests.loaders.verifiers_writer import episode
-
-
-def png(width: int) -> bytes:
-    data = io.BytesIO()
-    Image.new("RGB", (width, 2)).save(data, "PNG")
-    return data.getvalue()
 
 
 def picture(path: str) -> dict[str, Any]:
@@ -54,12 +46,12 @@ def atif(session: str) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "c.png").write_bytes(png(9))
+    (tmp_path / "c.png").write_bytes(png(size=(9, 2)))
     for name in ("s0", "s1"):
         home = tmp_path / "runs" / name
         (home / "images").mkdir(parents=True)
         for width, file in enumerate(("a.png", "b.png", "images/c.png"), 1):
-            (home / file).write_bytes(png(width))
+            (home / file).write_bytes(png(size=(width, 2)))
         (home / "trajectory.json").write_text(json.dumps(atif(f"session-{name}")))
     (tmp_path / "runs" / "manifest.json").write_text("{}")
     return tmp_path / "runs"
@@ -72,7 +64,6 @@ def batch() -> Batch:
 
 
 def rounds_and_widths(batch: Batch) -> list[list[tuple[int | None, int]]]:
-    assert batch.images is not None
     return [[(one.round, one.size[0]) for one in shots] for shots in batch.images]
 
 
@@ -126,7 +117,7 @@ def test_another_number_of_rounds_is_said(folder: Path, batch: Batch) -> None:
 
 def test_episodes_of_verifiers(tmp_path: Path, batch: Batch) -> None:
     record = episode()
-    url = "data:image/png;base64," + base64.b64encode(png(7)).decode()
+    url = url_of(png(size=(7, 2)))
     nodes = record["traces"][0]["nodes"]
     nodes[0]["message"]["content"] = [{"type": "image_url", "image_url": {"url": url}}]
     call = {"name": "click", "arguments": '{"x": 1}'}

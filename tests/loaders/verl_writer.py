@@ -8,16 +8,17 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from tests.loaders.values import objects
 
 
 class DataProto:
@@ -90,7 +91,7 @@ def pickled(
     with borrowed_names():
         buffer = io.BytesIO()
         torch.save(Consolidated(tensors), buffer)
-        others = {name: objects(values) for name, values in (columns or {}).items()}
+        others = {name: objects(*values) for name, values in (columns or {}).items()}
         data = DataProto(buffer.getvalue(), others, dict(info or {}))
         return pickle.dumps(data, protocol=protocol)
 
@@ -102,7 +103,7 @@ def roll_pickled(
     with borrowed_names("roll.distributed.scheduler.protocol"):
         buffer = io.BytesIO()
         torch.save(Consolidated(tensors), buffer)
-        others = {name: objects(values) for name, values in (columns or {}).items()}
+        others = {name: objects(*values) for name, values in (columns or {}).items()}
         return pickle.dumps(DataProto(buffer, others, None, {"global_step": 7}))
 
 
@@ -115,14 +116,6 @@ def write(
     """Write a DataProto and return its path."""
     path.write_bytes(pickled(tensors, columns, info))
     return path
-
-
-def objects(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """Return an array of objects, one a row, whatever they are."""
-    array = np.empty(len(values), dtype=object)
-    for index, value in enumerate(values):
-        array[index] = value
-    return array
 
 
 def small_batch() -> dict[str, Tensor]:

@@ -258,7 +258,6 @@ def test_a_saved_batch_has_its_contexts(tmp_path: Path, *, redact: bool) -> None
         [range(1), range(1, 3)],
     ]
     parts = SampleSequence(again, 1).position_ids()
-    assert parts is not None
     assert [part.tolist() for part in parts] == [[0, 1, 2, 3], [0, 1, 2, 3, 4, 5]]
     assert again.round_columns["is_rewritten"].tolist() == [0, 1, 0, 1, 0]
     if redact:
@@ -377,7 +376,6 @@ def _part(rows: Batch, row: int) -> slice:
 
 def forged(batch: Batch, **changes: Any) -> Batch:
     """Return a batch whose rewritten contexts have other starts or ranges."""
-    assert batch.contexts is not None
     return replace(batch, contexts=replace(batch.contexts, **changes))
 
 
@@ -395,7 +393,6 @@ def test_contexts_are_of_what_stands_before_their_rounds(*, has_ids: bool) -> No
         ]
         batch = Batch.from_steps(rows)
         start, stop = 2, 4
-    assert batch.contexts is not None
     assert batch.contexts.start.tolist() == [start]
     assert batch.contexts.ranges.tolist() == [[start, stop]]
     honest = [[[-2, stop]], [[start, stop], [-2, -1]], [[-1, 0], [start, stop]]]

@@ -18,6 +18,7 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.source import Span
 from rounddiag.vision.image_tokens import find_image_token
+from tests.loaders.facts import has
 from tests.loaders.verl_writer import small_batch, write
 
 IMAGE = 900
@@ -144,49 +145,56 @@ def inputs(grids: list[list[int]], width: int = 1176) -> dict[str, torch.Tensor]
     return {"pixel_values": values, "image_grid_thw": torch.tensor(grids)}
 
 
-def test_one_screenshot_reads_its_own_patches_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    columns = {"multi_modal_inputs": [inputs([[1, 2, 2], [1, 2, 4]]), {}]}
-    batch = load(write(tmp_path / "a.pkl", small_batch(), columns))
-    assert batch.images is not None
-    (first, second), nothing = batch.images
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what is read of a file."""
     reads: list[int] = []
+    original = Span.read_into
 
     def counting(span: Span, buffer: memoryview) -> None:
         reads.append(len(buffer))
         original(span, buffer)
 
-    original = Span.read_into
     monkeypatch.setattr(Span, "read_into", counting)
+    return reads
 
+
+def test_one_screenshot_reads_its_own_patches_only(
+    tmp_path: Path, reads: list[int]
+) -> None:
+    columns = {"multi_modal_inputs": [inputs([[1, 2, 2], [1, 2, 4]]), {}]}
+    batch = load(write(tmp_path / "a.pkl", small_batch(), columns))
+    (first, second), nothing = batch.images
     assert nothing == ()
     assert (first.size, second.size) == ((28, 28), (56, 28))
+    reads.clear()
     assert second.patches()[:, 0].tolist() == [4, 5, 6, 7, 8, 9, 10, 11]  # type: ignore[attr-defined]
     assert reads == [8 * 1176 * 4]
 
 
 def test_nothing_of_the_pixels_is_read_to_open_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, reads: list[int]
 ) -> None:
     columns = {"multi_modal_inputs": [inputs([[1, 8, 8]]), {}]}
-    path = write(tmp_path / "a.pkl", small_batch(), columns)
-    reads: list[int] = []
-
-    def counting(span: Span, buffer: memoryview) -> None:
-        reads.append(len(buffer))
-        original(span, buffer)
-
-    original = Span.read_into
-    monkeypatch.setattr(Span, "read_into", counting)
-    load(path)
-
+    load(write(tmp_path / "a.pkl", small_batch(), columns))
     assert max(reads) == 96  # `attention_mask`, 2 x 6 numbers of 8 bytes
     assert 24 in reads  # the grid
 
 
 ONE = torch.tensor([[1, 2, 2]])
 UNKNOWN = "its `pixel_values` and `image_grid_thw` are not those of a Qwen2-VL kind"
+ODD = {"pixel_values": torch.zeros(3, 1176), "image_grid_thw": ONE}
+VIDEO = {"pixel_values_videos": torch.zeros(8, 1176), "pixel_values": None}
+
+
+class BatchFeature:
+    """Pickles as that of transformers does."""
+
+    def __init__(self, data: dict[str, torch.Tensor]) -> None:
+        self.data = data
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"data": self.data}
 
 
 @pytest.mark.parametrize(
@@ -210,72 +218,92 @@ def test_pixels_of_another_processor_are_no_screenshots(
     odd = {"pixel_values": values, "image_grid_thw": grid}
     columns = {"multi_modal_inputs": [odd, {}]}
     batch = load(write(tmp_path / "a.pkl", small_batch(), columns))
-
-    assert batch.images is None
-    assert batch.meta["screenshots"] == [f"sample 0: {UNKNOWN}"]
-    assert batch.num_samples == 2
+    has(batch, {"images": None, "meta.screenshots": [f"sample 0: {UNKNOWN}"]})
 
 
-def load_grids(tmp_path: Path, responses: list[list[int]], grids: list[Any]) -> Batch:
-    """Load a batch of these responses, whose samples were shown these grids."""
+WIDE, SMALL = (56, 28), (28, 28)
+PLACED = [(0, 0, WIDE)]
+AMBIGUOUS = "no token, or more than one, has such runs"
+# Responses, the inputs of the processor, pictures by position and round, and what is
+# said of them; the third token of the first response was generated.
+SHOWN: dict[str, tuple[list[list[int]], list[Any], list[Any], list[str]]] = {
+    "more grids than image tokens": (
+        [[7, 7, 5, 7], [7, 0, 0, 0]],
+        [inputs([[1, 2, 4], [1, 2, 2]]), inputs([[1, 2, 4]])],
+        [[(0, 0, WIDE), (3, None, SMALL)], [(0, None, WIDE)]],
+        ["sample 1: image tokens by its grids: 2; runs of token 7: 1"],
+    ),
+    "another processor in one sample": (
+        [[7, 7, 5, 8], [9, 0, 0, 0]],
+        [inputs([[1, 2, 4]]), ODD],
+        [PLACED, []],
+        [f"sample 1: {UNKNOWN}"],
+    ),
+    "one token by its grids": (
+        [[7, 5, 6, 8], [9, 0, 0, 0]],
+        [inputs([[1, 2, 2]]), {}],
+        [[(None, None, SMALL)], []],
+        [f"sample 0: image tokens by its grids: 1; {AMBIGUOUS}"],
+    ),
+    "six grids and no such runs": (
+        [[7, 5, 6, 8], [9, 0, 0, 0]],
+        [inputs([[1, 2, 6]] * 6), {}],
+        [[(None, None, (84, 28))] * 6, []],
+        [f"sample 0: image tokens by its grids: 3, 3, 3, 3 and 2 more; {AMBIGUOUS}"],
+    ),
+    "image tokens without a screenshot": (
+        [[7, 7, 5, 8], [7, 0, 0, 0]],
+        [inputs([[1, 2, 4]]), {}],
+        [PLACED, []],
+        ["sample 1: image tokens by its grids: none; runs of token 7: 1"],
+    ),
+    "videos": (
+        [[7, 7, 5, 8], [9, 0, 0, 0]],
+        [inputs([[1, 2, 4]]), VIDEO],
+        [PLACED, []],
+        ["sample 1: its videos are left out"],
+    ),
+    "what a processor of transformers gave": (
+        [[7, 7, 5, 8], [9, 0, 0, 0]],
+        [BatchFeature(inputs([[1, 2, 4]])), None],
+        [PLACED, []],
+        [],
+    ),
+    "no rows": (
+        [[7, 7, 5, 8], [9, 0, 0, 0]],
+        [],
+        [],
+        ["`multi_modal_inputs` has 0 rows, not one per sample"],
+    ),
+    "three rows": (
+        [[7, 7, 5, 8], [9, 0, 0, 0]],
+        [inputs([[1, 2, 2]])] * 3,
+        [],
+        ["`multi_modal_inputs` has 3 rows, not one per sample"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("ids", "rows", "shots", "facts"), SHOWN.values(), ids=SHOWN)
+def test_what_does_not_match_is_reported(
+    ids: list[list[int]],
+    rows: list[Any],
+    shots: list[Any],
+    facts: list[str],
+    tmp_path: Path,
+) -> None:
     tensors = small_batch()
-    tensors["responses"] = torch.tensor(responses)
+    tensors["responses"] = torch.tensor(ids)
     tensors["response_mask"] = torch.tensor([[0, 0, 1, 0], [0, 0, 0, 0]])
-    columns = {"multi_modal_inputs": grids}
-    return load(write(tmp_path / "a.pkl", tensors, columns))
-
-
-def test_grids_that_do_not_match_the_image_tokens_are_reported(tmp_path: Path) -> None:
-    responses = [[7, 7, 5, 7], [7, 0, 0, 0]]
-    two = inputs([[1, 2, 4], [1, 2, 2]])
-    batch = load_grids(tmp_path, responses, [two, inputs([[1, 2, 4]])])
-
-    assert [(shot.position, shot.round) for shot in batch.images[0]] == [
-        (0, 0),
-        (3, None),
-    ]
-    assert [(shot.position, shot.round) for shot in batch.images[1]] == [(0, None)]
-    assert batch.meta["screenshots"] == [
-        "sample 1: image tokens by its grids: 2; runs of token 7: 1"
-    ]
+    path = write(tmp_path / "a.pkl", tensors, {"multi_modal_inputs": rows})
+    has(load(path), {"pictures": shots, "meta.screenshots": facts or None})
 
 
 def test_what_is_odd_in_all_samples_is_reported_for_a_few(tmp_path: Path) -> None:
     tensors = {name: rows[:1].repeat(10, 1) for name, rows in small_batch().items()}
-    odd = {"pixel_values": torch.zeros(3, 1176), "image_grid_thw": ONE}
-    batch = load(write(tmp_path / "a.pkl", tensors, {"multi_modal_inputs": [odd] * 10}))
-
+    batch = load(write(tmp_path / "a.pkl", tensors, {"multi_modal_inputs": [ODD] * 10}))
     facts = [f"sample {sample}: {UNKNOWN}" for sample in range(8)]
     assert batch.meta["screenshots"] == [*facts, "and 2 more"]
-
-
-def test_screenshots_of_other_samples_are_kept(tmp_path: Path) -> None:
-    odd = {"pixel_values": torch.zeros(3, 1176), "image_grid_thw": ONE}
-    batch = load_grids(
-        tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), odd]
-    )
-
-    assert batch.images is not None
-    assert [len(images) for images in batch.images] == [1, 0]
-    assert batch.meta["screenshots"] == [f"sample 1: {UNKNOWN}"]
-
-
-class BatchFeature:
-    """Pickles as that of transformers does."""
-
-    def __init__(self, data: dict[str, torch.Tensor]) -> None:
-        self.data = data
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"data": self.data}
-
-
-def test_what_a_processor_of_transformers_gave_is_read(tmp_path: Path) -> None:
-    columns = {"multi_modal_inputs": [BatchFeature(inputs([[1, 2, 2]])), None]}
-    batch = load(write(tmp_path / "a.pkl", small_batch(), columns))
-
-    assert batch.images is not None
-    assert [len(images) for images in batch.images] == [1, 0]
 
 
 def test_a_small_file_of_endless_screenshots_is_refused(tmp_path: Path) -> None:
@@ -288,52 +316,3 @@ def test_a_small_file_of_endless_screenshots_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(LoadError, match="found more screenshots than its bytes can"):
         load(path)
-
-
-@pytest.mark.parametrize(
-    ("grids", "counts"),
-    [
-        ([[1, 2, 2]], "image tokens by its grids: 1"),
-        ([[1, 2, 6]] * 6, "image tokens by its grids: 3, 3, 3, 3 and 2 more"),
-    ],
-)
-def test_an_ambiguous_image_token_is_reported(
-    grids: list[list[int]], counts: str, tmp_path: Path
-) -> None:
-    batch = load_grids(tmp_path, [[7, 5, 6, 8], [9, 0, 0, 0]], [inputs(grids), {}])
-
-    fact = f"sample 0: {counts}; no token, or more than one, has such runs"
-    assert batch.meta["screenshots"] == [fact]
-
-
-def test_image_tokens_without_a_screenshot_are_reported(tmp_path: Path) -> None:
-    batch = load_grids(
-        tmp_path, [[7, 7, 5, 8], [7, 0, 0, 0]], [inputs([[1, 2, 4]]), {}]
-    )
-
-    fact = "sample 1: image tokens by its grids: none; runs of token 7: 1"
-    assert batch.meta["screenshots"] == [fact]
-
-
-def test_videos_that_are_left_out_are_reported(tmp_path: Path) -> None:
-    video = {"pixel_values_videos": torch.zeros(8, 1176), "pixel_values": None}
-    batch = load_grids(
-        tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), video]
-    )
-
-    assert batch.images is not None
-    assert [len(images) for images in batch.images] == [1, 0]
-    assert batch.meta["screenshots"] == ["sample 1: its videos are left out"]
-
-
-@pytest.mark.parametrize("num_rows", [0, 3])
-def test_inputs_of_another_number_of_samples_are_reported(
-    num_rows: int, tmp_path: Path
-) -> None:
-    rows = [inputs([[1, 2, 2]])] * num_rows
-    batch = load(write(tmp_path / "a.pkl", small_batch(), {"multi_modal_inputs": rows}))
-
-    assert batch.images is None
-    assert batch.meta["screenshots"] == [
-        f"`multi_modal_inputs` has {num_rows} rows, not one per sample"
-    ]

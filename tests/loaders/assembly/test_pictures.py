@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from PIL import Image
 
-from rounddiag import Batch
 from rounddiag.loaders import load
+from tests.loaders.facts import has
+from tests.loaders.values import png
 from tests.loaders.verl_writer import write
-
-
-def png(width: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (width, 1), "white").save(buffer, format="PNG")
-    return buffer.getvalue()
 
 
 def fields(pad: int = 9) -> dict[str, Any]:
@@ -31,64 +26,39 @@ def fields(pad: int = 9) -> dict[str, Any]:
     }
 
 
-def places(batch: Batch) -> list[list[tuple[int | None, int | None, tuple[int, int]]]]:
-    assert batch.images is not None
-    return [[(s.position, s.round, s.size) for s in row] for row in batch.images]
-
-
+SHOTS = [Image.new("RGB", (2, 1)), Image.new("RGB", (3, 1), "red")]
+PIXELS = {
+    "pixel_values": torch.zeros(20, 3 * 2 * 14 * 14),
+    "image_grid_thw": torch.tensor([[1, 2, 4], [1, 6, 2]]),
+}
+PNGS = [[png(size=(2, 1)), png(size=(3, 1))], []]
 PLACED = [[(-3, 0, (2, 1)), (3, 1, (3, 1))], []]
-
-
-def test_a_column_of_pngs_is_placed_by_the_runs_of_image_tokens() -> None:
-    batch = load({**fields(), "images": [[png(2), png(3)], []]})
-
-    assert places(batch) == PLACED
-
-
-def test_the_image_token_of_qwen_is_known() -> None:
+CASES: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "by the runs of image tokens": ({**fields(), "images": PNGS}, PLACED),
     # 5 has as many runs of two tokens as the other sample has pictures.
-    shots = [[png(2), png(3)], [png(4)]]
-    batch = load({**fields(151655), "images": shots})
+    "the image token of Qwen is known": (
+        {**fields(151655), "images": [PNGS[0], [png(size=(4, 1))]]},
+        [PLACED[0], [(None, None, (4, 1))]],
+    ),
+    "of Pillow in memory": ({**fields(), "images": [SHOTS, []]}, PLACED),
+    "where the numbers differ no place is invented": (
+        {**fields(), "images": [[png(size=(2, 1))], []]},
+        [[(None, None, (2, 1))], []],
+    ),
+    "in the places of those rebuilt from pixels": (
+        {**fields(), "multi_modal_inputs": [PIXELS, {}], "images": PNGS},
+        PLACED,
+    ),
+}
 
-    assert places(batch) == [*PLACED[:1], [(None, None, (4, 1))]]
+
+@pytest.mark.parametrize(("columns", "places"), CASES.values(), ids=CASES)
+def test_pictures_are_placed(columns: dict[str, Any], places: list[Any]) -> None:
+    has(load(columns), {"pictures": places})
 
 
 def test_pictures_of_multi_modal_data_are_read_from_a_pickle(tmp_path: Path) -> None:
-    shots = [Image.new("RGB", (2, 1)), Image.new("RGB", (3, 1), "red")]
-    rows = [{"image": shots}, {"image": []}]
-    path = write(tmp_path / "a.pkl", fields(), {"multi_modal_data": rows})
-
-    batch = load(path)
-
-    assert places(batch) == PLACED
+    rows = [{"image": SHOTS}, {"image": []}]
+    batch = load(write(tmp_path / "a.pkl", fields(), {"multi_modal_data": rows}))
+    has(batch, {"pictures": PLACED, "meta.left_out": None})
     assert batch.images[0][1].image().getpixel((0, 0)) == (255, 0, 0)
-    assert "left_out" not in batch.meta
-
-
-def test_pillow_images_in_memory_are_read_alike() -> None:
-    shots = [Image.new("RGB", (2, 1)), Image.new("RGB", (3, 1), "red")]
-    batch = load({**fields(), "images": [shots, []]})
-
-    assert places(batch) == PLACED
-
-
-def test_where_the_numbers_differ_no_place_is_invented() -> None:
-    batch = load({**fields(), "images": [[png(2)], []]})
-
-    assert places(batch) == [[(None, None, (2, 1))], []]
-
-
-def test_pictures_take_the_places_of_those_rebuilt_from_pixels() -> None:
-    pixels = {
-        "pixel_values": torch.zeros(20, 3 * 2 * 14 * 14),
-        "image_grid_thw": torch.tensor([[1, 2, 4], [1, 6, 2]]),
-    }
-    batch = load(
-        {
-            **fields(),
-            "multi_modal_inputs": [pixels, {}],
-            "images": [[png(2), png(3)], []],
-        }
-    )
-
-    assert places(batch) == PLACED

@@ -19,6 +19,7 @@ from rounddiag.loaders import load
 from rounddiag.loaders.assembly.round_splitting import fill_mask_holes, split_after
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import masks, padded
+from tests.loaders.facts import has
 from tests.loaders.verl_writer import small_batch, write
 
 STOP = 2
@@ -31,52 +32,67 @@ def turns(ids: list[list[int]], mask: list[list[int]], **others: Any) -> Batch:
     return replace(batch, response_ids=torch.tensor(ids).flatten())
 
 
-def test_a_run_is_divided_after_each_stop_token() -> None:
-    batch = turns([[5, STOP, 6, 7, STOP, 8]], [[1, 1, 1, 1, 1, 1]])
+ROUND_IDS = {"round_ids": torch.tensor([[7, 7, 7, 9, 9, 7]])}
+# Ids, mask, other fields, stop tokens; the sizes of the rounds, and what is said.
+DIVIDED: dict[str, tuple[Any, Any, dict[str, Any], Any, list[int], str]] = {
+    "after each stop token": (
+        [[5, STOP, 6, 7, STOP, 8]],
+        [[1, 1, 1, 1, 1, 1]],
+        {},
+        [STOP],
+        [2, 3, 1],
+        "2 runs divided after 2",
+    ),
+    "not at the end of a run or sample": (
+        [[5, STOP, 9, STOP], [STOP, 5, 6, STOP]],
+        [[1, 1, 0, 0], [0, 1, 1, 1]],
+        {},
+        [STOP],
+        [2, 3],
+        "0 runs divided after 2",
+    ),
+    "after several in a row": (
+        [[5, STOP, 3, 6]],
+        [[1, 1, 1, 1]],
+        {},
+        (3, STOP),
+        [2, 1, 1],
+        "2 runs divided after 3, 2",
+    ),
+    "beside round ids of the file": (
+        [[5, STOP, 6, 7, 8, 9]],
+        [[1] * 6],
+        ROUND_IDS,
+        [STOP],
+        [2, 1, 2, 1],
+        "1 runs divided after 2",
+    ),
+    "after those of an array": (
+        [[5, STOP, 6]],
+        [[1, 1, 1]],
+        {},
+        np.array([STOP]),
+        [2, 1],
+        "1 runs divided after 2",
+    ),
+}
 
-    divided = split_after(batch, [STOP])
 
-    assert divided.rounds.num_tokens.tolist() == [2, 3, 1]
-    assert divided.rounds.round.tolist() == [0, 1, 2]
-    assert divided.meta["stop_tokens"] == "2 runs divided after 2"
-
-
-def test_a_stop_token_at_the_end_of_a_run_or_sample_divides_nothing() -> None:
-    ids = [[5, STOP, 9, STOP], [STOP, 5, 6, STOP]]
-    batch = turns(ids, [[1, 1, 0, 0], [0, 1, 1, 1]])
-
-    divided = split_after(batch, [STOP])
-
-    assert divided.rounds.num_tokens.tolist() == [2, 3]
-    assert divided.meta["stop_tokens"] == "0 runs divided after 2"
+@pytest.mark.parametrize(
+    ("ids", "mask", "others", "stops", "sizes", "said"), DIVIDED.values(), ids=DIVIDED
+)
+def test_runs_are_divided(
+    ids: Any, mask: Any, others: Any, stops: Any, sizes: list[int], said: str
+) -> None:
+    batch = split_after(turns(ids, mask, **others), stops)
+    has(batch, {"rounds.num_tokens": sizes, "meta.stop_tokens": said})
 
 
-def test_several_stop_tokens_in_a_row_end_a_round_each() -> None:
-    batch = turns([[5, STOP, 3, 6]], [[1, 1, 1, 1]])
-
-    assert split_after(batch, (3, STOP)).rounds.num_tokens.tolist() == [2, 1, 1]
-
-
-def test_round_ids_of_the_file_go_on_dividing() -> None:
-    ids = torch.tensor([[7, 7, 7, 9, 9, 7]])
-    batch = turns([[5, STOP, 6, 7, 8, 9]], [[1] * 6], round_ids=ids)
-
-    assert split_after(batch, [STOP]).rounds.num_tokens.tolist() == [2, 1, 2, 1]
-
-
-@pytest.mark.parametrize("token", ["<|im_end|>", -1, 1 << 70, None, 2.0])
-def test_what_is_no_token_id_is_an_error(token: Any) -> None:
-    message = (
-        f"`stop_tokens`: expected a list of token ids; found {[token]}."
-        " Pass the numbers: `tokenizer.convert_tokens_to_ids(...)`."
-    )
-    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
-        split_after(turns([[5]], [[1]]), [token])
-
-
-def test_stop_tokens_may_be_an_array() -> None:
-    batch = turns([[5, STOP, 6]], [[1, 1, 1]])
-    assert split_after(batch, np.array([STOP])).num_rounds == 2
+@pytest.mark.parametrize("tokens", [["<|im_end|>"], [-1], [1 << 70], [None], [2.0], 99])
+def test_what_are_no_token_ids_is_an_error(tokens: Any) -> None:
+    message = f"`stop_tokens`: expected a list of token ids; found {tokens}."
+    with pytest.raises(LoadError, match=f"^{re.escape(message)}"):
+        split_after(turns([[5]], [[1]]), tokens)
 
 
 def test_images_and_round_columns_go_with_their_tokens() -> None:
@@ -113,57 +129,51 @@ def punched(**others: Any) -> Batch:
     return batch
 
 
-def test_holes_are_reported() -> None:
-    batch = fill_mask_holes(punched(), fill=False)
+ROWS = {"sample": np.array([0, 0, 0]), "round": np.array([3, 1, 0])}
+LATER = {
+    "sample": np.array([0, 0, 7], dtype=np.uint64),
+    "round": np.array([3, 9, 0], dtype=np.uint64),
+}
+FILLED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "the mask of the file is kept": (
+        {},
+        {
+            "rounds.num_tokens": [5, 1],
+            "response_mask": [1, 1, 1, 1, 1, 0, 1],
+            "loss_mask": [1, 0, 1, 0, 1, 0, 1],
+            "meta.holes": "2 filled",
+        },
+    ),
+    "a loss mask of the file stays": (
+        {"loss_mask": torch.tensor([[0, 0, 1, 0, 1, 0, 1]])},
+        {"loss_mask": [0, 0, 1, 0, 1, 0, 1]},
+    ),
+    "rows of rounds that become one are counted": (
+        {"round_columns": {**ROWS, "version": np.array([30, 10, 0])}},
+        {
+            "round.round": [1, 0],
+            "round.version": [30, 10],
+            "meta.left_out": ["1 row of `round_columns`"],
+        },
+    ),
+    "rows of rounds that are not there": (
+        {"round_columns": LATER},
+        {"round.sample": [0, 0, 7], "round.round": [1, 9, 0]},
+    ),
+}
 
-    assert batch.num_rounds == 4
-    assert batch.meta["holes"] == "2 found; load(..., fill_holes=True) fills them"
+
+@pytest.mark.parametrize(("others", "expected"), FILLED.values(), ids=FILLED)
+def test_holes_are_filled(others: dict[str, Any], expected: dict[str, Any]) -> None:
+    has(fill_mask_holes(punched(**others), fill=True), expected)
 
 
-def test_holes_are_filled_and_the_mask_of_the_file_is_kept() -> None:
-    batch = fill_mask_holes(punched(), fill=True)
-
-    assert batch.rounds.num_tokens.tolist() == [5, 1]
-    assert batch.response_mask.tolist() == [1, 1, 1, 1, 1, 0, 1]
-    assert batch.loss_mask.tolist() == [1, 0, 1, 0, 1, 0, 1]
-    assert batch.meta["holes"] == "2 filled"
-
-
-def test_a_loss_mask_of_the_file_stays() -> None:
-    loss_mask = torch.tensor([[0, 0, 1, 0, 1, 0, 1]])
-
-    batch = fill_mask_holes(punched(loss_mask=loss_mask), fill=True)
-
-    assert batch.loss_mask.tolist() == [0, 0, 1, 0, 1, 0, 1]
-
-
-def test_rows_of_rounds_that_become_one_are_counted() -> None:
-    columns = {
-        "sample": np.array([0, 0, 0]),
-        "round": np.array([3, 1, 0]),
-        "version": np.array([30, 10, 0]),
-    }
+def test_holes_are_reported_and_pictures_go_with_their_rounds() -> None:
+    found = "2 found; load(..., fill_holes=True) fills them"
+    has(fill_mask_holes(punched(), fill=False), {"num_rounds": 4, "meta.holes": found})
     shot = EncodedScreenshot(data=b"", round=3)
-
-    batch = fill_mask_holes(
-        punched(round_columns=columns, images=((shot,),)), fill=True
-    )
-
-    assert batch.round_columns["round"].tolist() == [1, 0]
-    assert batch.round_columns["version"].tolist() == [30, 10]
-    assert batch.meta["left_out"] == ["1 row of `round_columns`"]
+    batch = fill_mask_holes(punched(images=((shot,),)), fill=True)
     assert batch.images[0][0].round == 1
-
-
-def test_rows_of_rounds_that_are_not_there_stay_as_they_are() -> None:
-    columns = {
-        "sample": np.array([0, 0, 7], dtype=np.uint64),
-        "round": np.array([3, 9, 0], dtype=np.uint64),
-    }
-    batch = fill_mask_holes(punched(round_columns=columns), fill=True)
-
-    assert batch.round_columns["sample"].tolist() == [0, 0, 7]
-    assert batch.round_columns["round"].tolist() == [1, 9, 0]
 
 
 def test_a_batch_without_holes_is_left_alone() -> None:
@@ -205,13 +215,3 @@ def test_dividing_moves_no_token(
         assert before[name].tolist() == after[name].tolist()
     ends = after.groupby(["sample", "round"])["token_id"].agg(list)
     assert all({*found[:-1]}.isdisjoint(stops) for found in ends)
-
-
-def test_one_stop_token_alone_is_no_list(tmp_path: Path) -> None:
-    path = write(tmp_path / "batch.pkl", small_batch())
-    message = (
-        "`stop_tokens`: expected a list of token ids; found 99."
-        " Pass the numbers: `tokenizer.convert_tokens_to_ids(...)`."
-    )
-    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
-        load(path, stop_tokens=99)  # type: ignore[arg-type]

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from rounddiag import check, plot_rounds, round_frame
 from rounddiag.loaders import load, save
 from rounddiag.text.chat_template import decode_qwen, written_tokens
-from rounddiag.vision import PatchScreenshot
 from tests.figures.plots import words
+from tests.loaders.facts import has
 
 START, END, ASSISTANT, LINE = 151644, 151645, 77091, 198  # of Qwen2
 HEADER = [START, ASSISTANT, LINE]
@@ -38,31 +39,22 @@ def fields(**others: Any) -> dict[str, Any]:
     }
 
 
-def test_rounds_come_from_the_template_where_the_file_has_no_mask() -> None:
+def test_rounds_come_from_the_template_where_the_file_has_no_mask(
+    tmp_path: Path,
+) -> None:
     batch = load(fields())
-
-    assert batch.response_mask.tolist() == [
-        *[1] * 3,
-        *[0] * len(TOOL),
-        *[1, 1],
-        *[1, 1],
-        *[0] * (WIDTH - 2),
-    ]
     frame = round_frame(batch)
     assert frame["num_tokens"].tolist() == [3, 2, 2]
     assert frame["mean_abs_diff"].tolist() == [0.25, 1.0, 0.5]
-    assert batch.meta["mask_source"] == "the chat template"
-    assert batch.meta["rounds"] == "from the chat template"
     assert check(batch)[0].status == "passed"
-
-
-def test_the_origin_of_such_rounds_stays_in_files(tmp_path: Path) -> None:
-    save(load(fields()), tmp_path / "a.parquet", redact=True)
-
-    again = load(tmp_path / "a.parquet")
-
-    assert again.meta["mask_source"] == "the chat template"
-    assert again.meta["rounds"] == "from the chat template"
+    origin = {
+        "meta.mask_source": "the chat template",
+        "meta.rounds": "from the chat template",
+    }
+    written = [*[1] * 3, *[0] * len(TOOL), 1, 1, 1, 1, *[0] * (WIDTH - 2)]
+    has(batch, {"response_mask": written, **origin})
+    save(batch, tmp_path / "a.parquet", redact=True)
+    has(load(tmp_path / "a.parquet"), origin)
 
 
 def test_a_tokenizer_knows_other_templates() -> None:
@@ -114,43 +106,41 @@ def pixels(num_images: int) -> dict[str, Any]:
     }
 
 
-def test_image_tokens_at_least_are_no_generated_tokens() -> None:
-    image = [6] * 4
-    ids = torch.tensor([[40, 41, *image, 42, 43, *image, 44]])
-    batch = load(
-        {
-            "responses": ids,
-            "attention_mask": torch.ones_like(ids),
-            "rollout_log_probs": torch.full(ids.shape, -1.0),
-            "old_log_probs": torch.full(ids.shape, -1.5),
-            "multi_modal_inputs": [pixels(2)],
-        }
-    )
-
-    assert batch.rounds.num_tokens.tolist() == [2, 2, 1]
-    assert batch.meta["mask_source"] == "attention_mask without image tokens"
-    assert batch.meta["rounds"] == "unknown"
-    assert [shot.round for shot in batch.images[0]] == [1, 2]
+IMAGE = [6] * 4
 
 
-def test_screenshots_get_the_rounds_of_the_template() -> None:
-    image = [6] * 4
-    row = [40, END, LINE, *USER, *image, END, LINE, *HEADER, 42, END]
+@pytest.mark.parametrize(
+    ("row", "num_images", "expected"),
+    [
+        (
+            [40, 41, *IMAGE, 42, 43, *IMAGE, 44],
+            2,
+            {
+                "rounds.num_tokens": [2, 2, 1],
+                "meta.mask_source": "attention_mask without image tokens",
+                "meta.rounds": "unknown",
+                "pictures": [[(2, 1, (56, 56)), (8, 2, (56, 56))]],
+            },
+        ),
+        (
+            [40, END, LINE, *USER, *IMAGE, END, LINE, *HEADER, 42, END],
+            1,
+            {"rounds.num_tokens": [2, 2], "pictures": [[(6, 1, (56, 56))]]},
+        ),
+    ],
+)
+def test_image_tokens_at_least_are_no_generated_tokens(
+    row: list[int], num_images: int, expected: dict[str, Any]
+) -> None:
     ids = torch.tensor([row])
-    batch = load(
-        {
-            "responses": ids,
-            "attention_mask": torch.ones_like(ids),
-            "rollout_log_probs": torch.full(ids.shape, -1.0),
-            "old_log_probs": torch.full(ids.shape, -1.5),
-            "multi_modal_inputs": [pixels(1)],
-        }
-    )
-
-    assert batch.rounds.num_tokens.tolist() == [2, 2]
-    shot = batch.images[0][0]
-    assert isinstance(shot, PatchScreenshot)
-    assert (shot.position, shot.round) == (6, 1)
+    columns = {
+        "responses": ids,
+        "attention_mask": torch.ones_like(ids),
+        "rollout_log_probs": torch.full(ids.shape, -1.0),
+        "old_log_probs": torch.full(ids.shape, -1.5),
+        "multi_modal_inputs": [pixels(num_images)],
+    }
+    has(load(columns), expected)
 
 
 def test_no_rounds_are_made_of_a_template_that_does_not_fit() -> None:
@@ -167,8 +157,5 @@ def test_no_rounds_are_made_of_a_template_that_does_not_fit() -> None:
 def test_a_file_with_a_mask_keeps_it() -> None:
     mask = torch.zeros(2, WIDTH)
     mask[:, :2] = 1
-    batch = load(fields(response_mask=mask))
-
-    assert batch.rounds.num_tokens.tolist() == [2, 2]
-    assert batch.meta["mask_source"] == "response_mask"
-    assert "rounds" not in batch.meta
+    expected = {"meta.mask_source": "response_mask", "meta.rounds": None}
+    has(load(fields(response_mask=mask)), {"rounds.num_tokens": [2, 2], **expected})

@@ -13,20 +13,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag import Batch, round_frame, token_frame
+from rounddiag import Batch, token_frame
 from rounddiag.batch.trajectories import join_rows
-from rounddiag.core import sample_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load, save
 from rounddiag.loaders.assembly.concatenation import concatenate
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import padded
-
-
-def column(*values: object) -> np.ndarray[Any, Any]:
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+from tests.loaders.facts import has
+from tests.loaders.values import objects
 
 
 def steps(**others: Any) -> Batch:
@@ -39,379 +34,298 @@ def steps(**others: Any) -> Batch:
             "lengths": torch.tensor([2, 3, 3]),
             "prompt_ids": torch.tensor([[0, 91], [93, 94], [0, 95]]),
             "prompt_mask": torch.tensor([[0, 1], [1, 1], [0, 1]]),
-            "sample_columns": {"traj_uid": column("a", "a", "b")}
+            "sample_columns": {"traj_uid": objects("a", "a", "b")}
             | {"when": np.array([1, 0, 0])},
             **others,
         },
     )
 
 
-def test_rows_of_a_trajectory_become_one_sample() -> None:
-    batch = join_rows(steps(), "traj_uid", "row")
-
-    # Padding is gone, and the second row's prompt stands before its response.
-    assert batch.offsets.tolist() == [0, 7, 10]
-    assert batch.lengths.tolist() == [7, 3]
-    assert batch.require_ids().tolist() == [0, 1, 93, 94, 3, 4, 5, 6, 7, 8]
-    assert batch.response_mask.tolist() == [1, 1, 0, 0, 1, 0, 1, 1, 0, 0]
-    assert batch.log_probs("old").tolist() == [-1, -2, 0, 0, -3, 7, -4, -5, 7, 7]
-    assert batch.log_probs("rollout").tolist() == [-1, -1, 0, 0, *[-1] * 6]
-    assert batch.prompt_ids.tolist() == [91, 95]
-    assert batch.rounds.sample.tolist() == [0, 0, 0, 1]
-    assert batch.rounds.round.tolist() == [0, 1, 2, 0]
-    assert batch.rounds.num_tokens.tolist() == [2, 1, 1, 1]
-    assert batch.sample_ids == ("a", "b")
-    assert batch.sample_columns["num_rows"].tolist() == [2, 1]
-    assert batch.meta["rows"] == (
-        "3 rows joined into 2 samples by `traj_uid`, in the order of the file"
-    )
+THREES, ONES = torch.full((3, 3), 3.0), torch.ones(3, 3, dtype=torch.int64)
+NAN = float("nan")
+SHOTS = [
+    EncodedScreenshot(data=b"a", round=0, position=-1),
+    EncodedScreenshot(data=b"b", round=1, position=1),
+    EncodedScreenshot(data=b"c", round=None),
+]
+NAMES = {"traj_uid": objects("a", "a", "b")}
 
 
-def test_a_column_puts_the_steps_in_order() -> None:
-    batch = join_rows(steps(), "traj_uid", "when")
-
-    assert batch.prompt_ids.tolist() == [93, 94, 95]
-    assert batch.require_ids().tolist() == [3, 4, 5, 91, 0, 1, 6, 7, 8]
-    assert batch.round_columns["row"].tolist() == [1, 1, 0, 2]
-    assert batch.meta["rows"].endswith("by `traj_uid`, ordered by `when`")
+def of_rounds(*rows: tuple[int, int, int]) -> dict[str, Any]:
+    names = ("sample", "round", "version")
+    columns = zip(names, zip(*rows, strict=True), strict=True)
+    return {"round_columns": {name: np.array(values) for name, values in columns}}
 
 
-def test_known_columns_put_steps_in_order_by_themselves() -> None:
-    for name, order in (
-        ("turn_index_list", np.array([1, 0, 0])),
-        ("step_ids", np.array(["t_step10", "t_step9", "t_step0"])),
-    ):
-        columns = {"traj_uid": column("a", "a", "b"), name: order}
-        batch = join_rows(steps(sample_columns=columns), "traj_uid")
-        assert batch.round_columns["row"].tolist() == [1, 1, 0, 2]
-        assert batch.meta["rows"].endswith(f"ordered by `{name}`")
+# What the rows have in addition, and the samples in the order of the file.
+JOINED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "rows of two trajectories": (
+        {},
+        # Padding is gone, and the second row's prompt stands before its response.
+        {
+            "offsets": [0, 7, 10],
+            "lengths": [7, 3],
+            "response_ids": [0, 1, 93, 94, 3, 4, 5, 6, 7, 8],
+            "response_mask": [1, 1, 0, 0, 1, 0, 1, 1, 0, 0],
+            "old_log_probs": [-1, -2, 0, 0, -3, 7, -4, -5, 7, 7],
+            "rollout_log_probs": [-1, -1, 0, 0, *[-1] * 6],
+            "prompt_ids": [91, 95],
+            "rounds.sample": [0, 0, 0, 1],
+            "rounds.round": [0, 1, 2, 0],
+            "rounds.num_tokens": [2, 1, 1, 1],
+            "sample_ids": ["a", "b"],
+            "sample.num_rows": [2, 1],
+            "meta.rows": "3 rows joined into 2 samples by `traj_uid`, in the order of"
+            " the file",
+        },
+    ),
+    "round ids go on dividing": (
+        {"round_ids": torch.tensor([[1, 2, 2], [2, 2, 2], [2, 2, 2]])},
+        {"rounds.num_tokens": [1, 1, 1, 1, 1]},
+    ),
+    "what nobody computed for an observation is NaN, a log-prob 0": (
+        {"entropy": THREES, "advantages": THREES, "scores": {"ref": THREES}},
+        {
+            "entropy": [3, 3, None, None, *[3] * 6],
+            "advantages": [3, 3, None, None, *[3] * 6],
+            "score.ref": [3, 3, 0, 0, *[3] * 6],
+        },
+    ),
+    "masks and whole numbers are 0 there": (
+        {"loss_mask": ONES, "advantages": ONES},
+        {
+            "loss_mask": [1, 1, 0, 0, *[1] * 6],
+            "advantages": [1, 1, 0, 0, *[1] * 6],
+        },
+    ),
+    "rewards are those of the last row": (
+        {"rewards": torch.tensor([0.5, 2.0, 9.0])},
+        {"rewards": [2, 9], "round.row_reward": [0.5, 2, 2, 9]},
+    ),
+    "rewards that agree are no column of rounds": (
+        {"rewards": torch.tensor([NAN, NAN, 9.0])},
+        {"round.row_reward": None},
+    ),
+    "columns that agree are of samples, others of rounds": (
+        {
+            "sample_columns": {
+                **NAMES,
+                "task": objects("x", "x", None),
+                "valid": np.array([True, False, True]),
+            },
+            "sample_ids": ("r0", "r1", "r2"),
+        },
+        {
+            "sample.task": ["x", None],
+            "sample.valid": None,
+            "round.valid": [True, False, False, True],
+            "round.row_id": ["r0", "r1", "r1", "r2"],
+        },
+    ),
+    "groups of rows that agree": (
+        {"group_ids": ("g", "g", "h")},
+        {"group_ids": ["g", "h"]},
+    ),
+    "groups of rows that do not": (
+        {"group_ids": ("g", "h", "h")},
+        {"group_ids": None, "round.row_group_id": ["g", "h", "h", "h"]},
+    ),
+    "columns of rounds go with their rounds": (
+        of_rounds((1, 1, 11), (0, 0, 0)),
+        {"round.round": [0, 1, 2, 0], "round.version": [0, None, 11, None]},
+    ),
+    # The first has a round more than the mask, and two rows are of one round.
+    "rows of rounds that the mask does not have": (
+        of_rounds((0, 0, 10), (0, 1, 11), (1, 0, 12), (1, 0, 13), (2, 0, 14)),
+        {
+            "round.version": [10, 13, None, 14],
+            "meta.left_out": ["2 rows of `round_columns`"],
+        },
+    ),
+    "rows of such rounds alone": (
+        of_rounds((0, 7, 1)),
+        {"meta.left_out": ["1 row of `round_columns`"]},
+    ),
+    "ids of the sampler": (
+        {"rollout_ids": tuple(torch.tensor(ids) for ids in ([1], [2, 3], [4]))},
+        {"rollout_ids": [[1, 93, 94, 2, 3], [4]]},
+    ),
+    # Prompts of 1, 2 and 1 tokens, responses of 2, 3 and 3.
+    "position ids end to end": (
+        {
+            "position_ids": tuple(
+                torch.arange(size).expand(2, size) for size in (3, 5, 4)
+            )
+        },
+        {
+            "position_ids": [[[0, 1, 2, 0, 1, 2, 3, 4]] * 2, [[0, 1, 2, 3]] * 2],
+            "meta.left_out": None,
+        },
+    ),
+    "position ids that do not fit": (
+        {"position_ids": tuple(torch.arange(size) for size in (3, 4, 4))},
+        {"position_ids": None, "meta.left_out": ["position_ids"]},
+    ),
+    "a column that would hide the keys": (
+        {"sample_columns": {**NAMES, "round": np.array([8, 9, 9])}},
+        {"round.round": [0, 1, 2, 0], "meta.left_out": ["round"]},
+    ),
+    "facts about screenshots speak of rows": (
+        {
+            "meta": {
+                "screenshots": ["sample 1: its grids are odd", "and 3 more samples"]
+            }
+        },
+        {"meta.screenshots": ["row 1: its grids are odd", "and 3 more samples"]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("others", "expected"), JOINED.values(), ids=JOINED)
+def test_rows_are_joined(others: dict[str, Any], expected: dict[str, Any]) -> None:
+    has(join_rows(steps(**others), "traj_uid", "row"), expected)
 
 
 USUAL = (
     *("turn", "turn_idx", "turn_id", "turn_index", "step_index", "step_id"),
     *("env_step", "round", "round_idx"),
 )
+# A column that puts the second row first, and of those that do not, what is said.
+ORDERS: list[tuple[str, np.ndarray[Any, Any]]] = [
+    ("turn_index_list", np.array([1, 0, 0])),
+    ("step_ids", np.array(["t_step10", "t_step9", "t_step0"])),
+    *((name, np.array([1, 0, 0])) for name in USUAL),
+    *((name, objects(7.0, 2.0, 2.0)) for name in USUAL),
+]
+NO_ORDERS: list[tuple[str, np.ndarray[Any, Any], str]] = [
+    *(
+        ("turn", values, "): `turn` cannot be their numbers, and")
+        for values in (
+            np.array([1, 1, 0]),
+            np.array([1.5, 0.5, 0.0]),
+            np.array([True, False, False]),
+            objects("1", "0", "0"),
+            objects(1, None, 0),
+        )
+    ),
+    # The step of the trainer counts no steps.
+    ("step", np.array([40, 40, 40]), "): no known column counts the steps, and"),
+]
 
 
-def joined_by(name: str, values: np.ndarray[Any, Any]) -> Batch:
-    columns = {"traj_uid": column("a", "a", "b"), name: values}
-    return join_rows(steps(sample_columns=columns), "traj_uid")
-
-
-@pytest.mark.parametrize("values", [np.array([1, 0, 0]), column(7.0, 2.0, 2.0)])
-@pytest.mark.parametrize("name", USUAL)
-def test_usual_names_count_the_steps_too(
+@pytest.mark.parametrize(("name", "values"), ORDERS)
+def test_known_and_usual_names_count_the_steps(
     name: str, values: np.ndarray[Any, Any]
 ) -> None:
-    batch = joined_by(name, values)
-    assert batch.prompt_ids.tolist() == [93, 94, 95]
+    batch = join_rows(steps(sample_columns={**NAMES, name: values}), "traj_uid")
+    has(batch, {"prompt_ids": [93, 94, 95], "round.row": [1, 1, 0, 2]})
     assert batch.meta["rows"].endswith(f"ordered by `{name}`")
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.array([1, 1, 0]),
-        np.array([1.5, 0.5, 0.0]),
-        np.array([True, False, False]),
-        column("1", "0", "0"),
-        column(1, None, 0),
-    ],
-)
-def test_a_usual_name_that_holds_no_numbers_of_steps_is_passed_over(
-    values: np.ndarray[Any, Any],
+@pytest.mark.parametrize(("name", "values", "said"), NO_ORDERS)
+def test_what_holds_no_numbers_of_steps_is_passed_over(
+    name: str, values: np.ndarray[Any, Any], said: str
 ) -> None:
-    batch = joined_by("turn", values)
+    columns = {**NAMES, name: values}
+    batch = join_rows(steps(sample_columns=columns), "traj_uid")
     assert batch.num_samples == 3
-    assert "): `turn` cannot be their numbers, and" in batch.meta["rows"]
+    assert said in batch.meta["rows"]
+    columns["step_idx"] = np.array([1, 0, 0])
+    batch = join_rows(steps(sample_columns=columns), "traj_uid")
+    assert batch.meta["rows"].endswith("ordered by `step_idx`")
 
 
-def test_the_step_of_the_trainer_counts_no_steps() -> None:
-    batch = joined_by("step", np.array([40, 40, 40]))
-    assert "): no known column counts the steps, and" in batch.meta["rows"]
-
-
-@pytest.mark.parametrize("order_by", [None, "step_idx"])
-def test_two_rows_of_one_step_are_an_error(order_by: str | None) -> None:
-    order = {"step_idx": np.array([0, 4, 4])}
-    columns = {"traj_uid": column("a", "a", "a"), **order}
-    message = (
-        "`step_idx`: expected one row per step of each trajectory; found rows 1 and 2,"
-        " both step 4 of trajectory 'a'. Remove one of them, or pass the columns that"
-        " distinguish the trajectories as `sample_by`."
-    )
-    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
-        join_rows(steps(sample_columns=columns), "traj_uid", order_by)
-
-
-def test_every_generated_token_can_still_say_its_row() -> None:
-    batch = join_rows(steps(), "traj_uid", "row")
-
+def test_a_column_that_is_named_puts_the_steps_in_order() -> None:
+    batch = join_rows(steps(), "traj_uid", "when")
+    has(batch, {"response_ids": [3, 4, 5, 91, 0, 1, 6, 7, 8]})
+    assert batch.meta["rows"].endswith("by `traj_uid`, ordered by `when`")
     frame = token_frame(batch, ["row", "when", "traj_uid"])
-
-    assert frame["row"].tolist() == [0, 0, 1, 1, 2]
-    assert frame["when"].tolist() == [1, 1, 0, 0, 0]
+    assert frame["row"].tolist() == [1, 1, 0, 0, 2]
+    assert frame["when"].tolist() == [0, 0, 1, 1, 0]
     assert frame["traj_uid"].tolist() == ["a"] * 4 + ["b"]
-    assert frame["diff"].tolist() == [0, -1, -2, -3, -4]
+    assert frame["diff"].tolist() == [-2, -3, 0, -1, -4]
 
 
 def test_rounds_of_two_rows_never_become_one() -> None:
     empty = replace(steps(), prompt_ids=None, prompt_offsets=None)
     whole = replace(empty, response_mask=torch.tensor([1, 1, 0, 1, 1, 1, 1, 0, 0]))
-
-    batch = join_rows(whole, "traj_uid", "row")
-
-    assert batch.response_mask.tolist() == [1, 1, 1, 1, 1, 1, 0, 0]
-    assert batch.rounds.num_tokens.tolist() == [2, 3, 1]
-    assert batch.prompt_ids is None
-
-
-def test_round_ids_of_a_row_go_on_dividing() -> None:
-    ids = torch.tensor([[1, 2, 2], [2, 2, 2], [2, 2, 2]])
-
-    batch = join_rows(steps(round_ids=ids), "traj_uid", "row")
-
-    assert batch.rounds.num_tokens.tolist() == [1, 1, 1, 1, 1]
-
-
-def test_what_nobody_computed_for_an_observation_is_nan_and_log_probs_are_0() -> None:
-    threes = torch.full((3, 3), 3.0)
-
-    batch = join_rows(
-        steps(entropy=threes, advantages=threes, scores={"ref": threes}),
-        "traj_uid",
-        "row",
-    )
-
-    assert batch.entropy.isnan().tolist() == [False, False, True, True, *[False] * 6]
-    assert torch.equal(batch.advantages.isnan(), batch.entropy.isnan())
-    assert batch.scores["ref"].tolist() == [3, 3, 0, 0, *[3] * 6]
-
-
-def test_masks_and_whole_numbers_are_0_there() -> None:
-    ones = torch.ones(3, 3, dtype=torch.int64)
-
-    batch = join_rows(steps(loss_mask=ones, advantages=ones), "traj_uid", "row")
-
-    assert batch.loss_mask.tolist() == [1, 1, 0, 0, *[1] * 6]
-    assert batch.advantages.tolist() == [1, 1, 0, 0, *[1] * 6]
-
-
-def test_rewards_are_those_of_the_last_row_and_each_rows_stand_with_its_rounds() -> (
-    None
-):
-    batch = join_rows(steps(rewards=torch.tensor([0.5, 2.0, 9.0])), "traj_uid", "row")
-
-    assert batch.rewards.tolist() == [2, 9]
-    assert batch.round_columns["row_reward"].tolist() == [0.5, 2, 2, 9]
-    assert sample_frame(batch)["reward"].tolist() == [2, 9]
-
-
-def test_rewards_that_agree_are_no_column_of_rounds() -> None:
-    nan = float("nan")
-    batch = join_rows(steps(rewards=torch.tensor([nan, nan, 9.0])), "traj_uid", "row")
-
-    assert "row_reward" not in batch.round_columns
-
-
-def test_columns_that_agree_are_of_samples_and_others_of_rounds() -> None:
-    columns = {
-        "traj_uid": column("a", "a", "b"),
-        "task": column("x", "x", None),
-        "valid": np.array([True, False, True]),
+    expected = {
+        "response_mask": [1, 1, 1, 1, 1, 1, 0, 0],
+        "rounds.num_tokens": [2, 3, 1],
+        "prompt_ids": None,
     }
-    batch = join_rows(
-        steps(sample_columns=columns, sample_ids=("r0", "r1", "r2")), "traj_uid", "row"
-    )
-
-    assert batch.sample_columns["task"].tolist() == ["x", None]
-    assert "valid" not in batch.sample_columns
-    assert batch.round_columns["valid"].tolist() == [True, False, False, True]
-    assert batch.round_columns["row_id"].tolist() == ["r0", "r1", "r1", "r2"]
-
-
-def test_groups_stay_where_all_rows_of_each_trajectory_agree() -> None:
-    same = join_rows(steps(group_ids=("g", "g", "h")), "traj_uid", "row")
-    other = join_rows(steps(group_ids=("g", "h", "h")), "traj_uid", "row")
-
-    assert same.group_ids == ("g", "h")
-    assert other.group_ids is None
-    assert other.round_columns["row_group_id"].tolist() == ["g", "h", "h", "h"]
-
-
-def test_columns_of_rounds_go_with_their_rounds() -> None:
-    columns = {
-        "sample": np.array([1, 0]),
-        "round": np.array([1, 0]),
-        "version": np.array([11, 0]),
-    }
-    frame = round_frame(join_rows(steps(round_columns=columns), "traj_uid", "row"))
-
-    assert frame["version"].fillna(-1).tolist() == [0, -1, 11, -1]
-
-
-def test_rows_of_rounds_that_the_mask_does_not_have_are_counted() -> None:
-    # The first has a round more than the mask, and two rows are of one round.
-    columns = {
-        "sample": np.array([0, 0, 1, 1, 2]),
-        "round": np.array([0, 1, 0, 0, 0]),
-        "version": np.array([10, 11, 12, 13, 14]),
-    }
-    batch = join_rows(steps(round_columns=columns), "traj_uid", "row")
-
-    found = round_frame(batch)["version"]
-    assert found.fillna(-1).tolist() == [10, 13, -1, 14]
-    assert batch.meta["left_out"] == ["2 rows of `round_columns`"]
-
-
-def test_rows_of_rounds_alone_are_all_counted() -> None:
-    columns = {"sample": np.array([0]), "round": np.array([7])}
-
-    batch = join_rows(steps(round_columns=columns), "traj_uid", "row")
-
-    assert batch.meta["left_out"] == ["1 row of `round_columns`"]
+    has(join_rows(whole, "traj_uid", "row"), expected)
 
 
 def test_images_count_their_rounds_and_positions_on() -> None:
-    shots = [
-        EncodedScreenshot(data=b"a", round=0, position=-1),
-        EncodedScreenshot(data=b"b", round=1, position=1),
-        EncodedScreenshot(data=b"c", round=None),
-    ]
-    batch = join_rows(
-        steps(images=((shots[0], shots[2]), tuple(shots), (shots[2],))),
-        "traj_uid",
-        "row",
-    )
-
-    assert batch.images is not None
+    images = ((SHOTS[0], SHOTS[2]), tuple(SHOTS), (SHOTS[2],))
+    batch = join_rows(steps(images=images), "traj_uid", "row")
     places = [[(shot.round, shot.position) for shot in row] for row in batch.images]
     # Of the second row: -1 is the last token of its prompt, at position 3. Its third
     # picture is known from the first row.
     assert places == [[(0, -1), (1, None), (1, 3), (2, 5)], [(None, None)]]
 
 
-def test_the_samplers_own_ids_are_joined_alike() -> None:
-    own = tuple(torch.tensor(ids) for ids in ([1], [2, 3], [4]))
-
-    batch = join_rows(steps(rollout_ids=own), "traj_uid", "row")
-
-    assert batch.rollout_ids is not None
-    assert [ids.tolist() for ids in batch.rollout_ids] == [[1, 93, 94, 2, 3], [4]]
-
-
-def test_position_ids_are_those_of_the_rows_end_to_end() -> None:
-    # Prompts of 1, 2 and 1 tokens, responses of 2, 3 and 3.
-    places = tuple(torch.arange(size).expand(3, size) for size in (3, 5, 4))
-
-    batch = join_rows(steps(position_ids=places), "traj_uid", "row")
-
-    assert batch.position_ids is not None
-    assert [ids[2].tolist() for ids in batch.position_ids] == [
-        [0, 1, 2, 0, 1, 2, 3, 4],
-        [0, 1, 2, 3],
-    ]
-    assert "left_out" not in batch.meta
-
-
-def test_position_ids_that_do_not_fit_are_left_out_and_named() -> None:
-    places = tuple(torch.arange(size) for size in (3, 4, 4))
-
-    batch = join_rows(steps(position_ids=places), "traj_uid", "row")
-
-    assert batch.position_ids is None
-    assert batch.meta["left_out"] == ["position_ids"]
-
-
-def test_a_column_that_would_hide_the_keys_is_left_out_and_named() -> None:
-    columns = {"traj_uid": column("a", "a", "b"), "round": np.array([8, 9, 9])}
-
-    batch = join_rows(steps(sample_columns=columns), "traj_uid", "row")
-
-    assert batch.round_columns["round"].tolist() == [0, 1, 2, 0]
-    assert batch.meta["left_out"] == ["round"]
-
-
-def test_facts_about_screenshots_speak_of_rows() -> None:
-    facts = ["sample 1: its grids are odd", "and 3 more samples"]
-    batch = join_rows(steps(meta={"screenshots": facts}), "traj_uid", "row")
-
-    assert batch.meta["screenshots"] == [
-        "row 1: its grids are odd",
-        "and 3 more samples",
-    ]
-
-
-def test_several_columns_name_a_trajectory_together() -> None:
-    columns = {"episode": column("e", "e", "f"), "agent": np.array([0, 1, 0])}
+def test_one_or_several_columns_name_a_trajectory() -> None:
+    columns = {"episode": objects("e", "e", "f"), "agent": np.array([0, 1, 0])}
+    columns |= {"a": objects("x_y", "x", "z"), "b": objects("z", "y_z", "z")}
+    columns |= {"some": objects(None, None, "a"), "x": np.array([NAN, NAN, 1])}
     batch = steps(sample_columns=columns, group_ids=("g", "g", "g"))
-
-    assert join_rows(batch, ["episode", "agent"], "row").sample_ids == (
-        "e_0",
-        "e_1",
-        "f_0",
-    )
-    assert join_rows(batch, ("uid", "agent"), "row").sample_ids == ("g_0", "g_1")
-
-
-def test_rows_without_a_name_stay_alone() -> None:
-    columns = {"traj_uid": column(None, None, "a"), "x": np.array([np.nan, np.nan, 1])}
-    batch = steps(sample_columns=columns)
-
-    assert join_rows(batch, "traj_uid", "row").sample_ids == ("row 0", "row 1", "a")
+    for by, names in [
+        (["episode", "agent"], ["e_0", "e_1", "f_0"]),
+        (("uid", "agent"), ["g_0", "g_1"]),
+        (["a", "b"], ["x_y_z", "x_y_z", "z_z"]),  # alike when joined, and two
+        ("some", ["row 0", "row 1", "a"]),  # rows without a name stay alone
+    ]:
+        has(join_rows(batch, by, "row"), {"sample_ids": names})
     assert join_rows(batch, "x", "row").num_samples == 3
 
 
-def test_an_unknown_column_is_an_error_that_lists_those_there_are() -> None:
-    message = (
-        "`{}`: expected the name of a column with one value per row; found 'trajuid',"
-        " where there are traj_uid, when. Pass one of them."
-    )
-    for option, names in (
-        ("sample_by", ("trajuid",)),
-        ("order_by", ("traj_uid", "trajuid")),
-    ):
-        expected = f"^{re.escape(message.format(option))}$"
-        with pytest.raises(LoadError, match=expected):
-            join_rows(steps(), *names)
+TWO_STEPS = {"traj_uid": objects("a", "a", "a"), "step_idx": np.array([0, 4, 4])}
+NO_NAME = "expected the name of a column with one value per row; found 'trajuid', where"
+REFUSED: dict[str, tuple[dict[str, Any], tuple[Any, ...], str]] = {
+    "two rows of one step": (
+        TWO_STEPS,
+        ("traj_uid",),
+        "`step_idx`: expected one row per step of each trajectory; found rows 1 and 2,"
+        " both step 4 of trajectory 'a'.",
+    ),
+    "two rows of one step that is named": (
+        TWO_STEPS,
+        ("traj_uid", "step_idx"),
+        "`step_idx`: expected one row per step of each trajectory; found rows 1 and 2,",
+    ),
+    "an unknown name": (
+        NAMES,
+        ("trajuid",),
+        f"`sample_by`: {NO_NAME} there are traj_u",
+    ),
+    "an unknown order": (NAMES, ("traj_uid", "trajuid"), f"`order_by`: {NO_NAME}"),
+    **{
+        f"an order of {found}": (
+            {**NAMES, "when": objects(*values)},
+            ("traj_uid", "when"),
+            "`order_by`: expected numbers, or texts, in all rows of the column 'when';"
+            f" found {found}. Pass another column",
+        )
+        for values, found in list[tuple[tuple[Any, ...], str]](
+            [
+                ((1, None, 2), "1, None, 2"),
+                (("a", "b", None), "'a', 'b', None"),
+                ((1.0, NAN, 2.0), "1.0, nan, 2.0"),
+                ((1, "a", 2), "1, 'a', 2"),
+            ]
+        )
+    },
+}
 
 
-@pytest.mark.parametrize(
-    ("values", "found"),
-    [
-        ((1, None, 2), "1, None, 2"),
-        (("a", "b", None), "'a', 'b', None"),
-        ((1.0, float("nan"), 2.0), "1.0, nan, 2.0"),
-        ((1, "a", 2), "1, 'a', 2"),
-    ],
-)
-def test_what_cannot_be_put_in_order_is_an_error(values: Any, found: str) -> None:
-    columns = {"traj_uid": column("a", "a", "b"), "when": column(*values)}
-    message = (
-        "`order_by`: expected numbers, or texts, in all rows of the column 'when';"
-        f' found {found}. Pass another column, or "row" for the order of the file.'
-    )
-    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
-        join_rows(steps(sample_columns=columns), "traj_uid", "when")
-
-
-def test_a_known_column_that_has_no_order_is_passed_over() -> None:
-    columns = {
-        "traj_uid": column("a", "a", "b"),
-        "turn_index_list": column(1, None, 0),
-        "step_idx": np.array([1, 0, 0]),
-    }
-    batch = join_rows(steps(sample_columns=columns), "traj_uid")
-
-    assert batch.meta["rows"].endswith("ordered by `step_idx`")
-
-
-def test_names_that_read_alike_when_joined_are_two_trajectories() -> None:
-    columns = {"a": column("x_y", "x", "z"), "b": column("z", "y_z", "z")}
-
-    batch = join_rows(steps(sample_columns=columns), ["a", "b"])
-
-    assert batch.sample_ids == ("x_y_z", "x_y_z", "z_z")
+@pytest.mark.parametrize(("columns", "by", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_joined_is_an_error(
+    columns: dict[str, Any], by: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(LoadError, match=f"^{re.escape(message)}"):
+        join_rows(steps(sample_columns=columns), *by)
 
 
 def test_a_batch_without_rows_or_tokens_is_joined_too() -> None:
@@ -422,33 +336,17 @@ def test_a_batch_without_rows_or_tokens_is_joined_too() -> None:
 
 def test_load_joins_or_says_how(tmp_path: Path) -> None:
     save(steps(), tmp_path / "a.parquet")
-
-    rows = load(tmp_path / "a.parquet")
+    hint = "rows are steps of trajectories: load(..., sample_by='traj_uid') joins them"
+    has(load(tmp_path / "a.parquet"), {"num_samples": 3, "meta.rows": hint})
     joined = load(tmp_path / "a.parquet", sample_by="traj_uid", order_by="when")
-
-    assert rows.num_samples == 3
-    assert rows.meta["rows"] == (
-        "rows are steps of trajectories: load(..., sample_by='traj_uid') joins them"
-    )
     assert joined.num_samples == 2
     save(joined, tmp_path / "b.parquet")
     again = load(tmp_path / "b.parquet")
     assert token_frame(again, ["row"]).equals(token_frame(joined, ["row"]))
-
-
-def test_one_row_a_trajectory_needs_no_hint(tmp_path: Path) -> None:
-    save(steps()[1:], tmp_path / "a.parquet")
-    assert "rows" not in load(tmp_path / "a.parquet").meta
-
-
-def test_order_by_alone_is_an_error(tmp_path: Path) -> None:
-    save(steps(), tmp_path / "a.parquet")
-    message = (
-        "`order_by`: expected it together with `sample_by`; found it alone."
-        " Pass the columns that identify a trajectory as `sample_by`."
-    )
-    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(LoadError, match="`order_by`: expected it together with `samp"):
         load(tmp_path / "a.parquet", order_by="when")
+    save(steps()[1:], tmp_path / "c.parquet")  # one row a trajectory needs no hint
+    assert "rows" not in load(tmp_path / "c.parquet").meta
 
 
 @st.composite

@@ -9,24 +9,93 @@ import pytest
 import torch
 
 from rounddiag.loaders.field_batch import batch_from_fields
+from tests.loaders.facts import has
 from tests.loaders.fields.hand_batch import built
 from tests.loaders.verl_writer import small_batch
 
+WHOLE_MASK = torch.tensor([[0, 0, 0, 1, 0, 1], [0, 0, 1, 0, 0, 0]])
+SCORES = torch.tensor([[0.0, 0.5, 0.0, 1.0], [-1.0, 0.0, 0.0, 0.0]])
+OTHER = torch.full((2, 4), -3.0)
+# Fields that the small batch has in addition, or that it lacks.
+FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "the loss mask stands in for a missing response mask": (
+        {
+            "response_mask": None,
+            "loss_mask": torch.tensor([[0, 1, 0, 1], [1, 0, 0, 0]]),
+        },
+        {
+            "meta.mask_source": "loss_mask",
+            "rounds.num_tokens": [1, 1, 1],
+            "meta.rounds": None,
+        },
+    ),
+    "the attention mask stands in last, and merges all rounds": (
+        {"response_mask": None},
+        {
+            "meta.mask_source": "attention_mask",
+            "meta.rounds": "unknown",
+            "rounds.num_tokens": [4, 1],
+        },
+    ),
+    "a loss mask of prompt and response is cut to the response": (
+        {"loss_mask": WHOLE_MASK},
+        {"loss_mask": [0, 1, 0, 1, 1, 0, 0, 0]},
+    ),
+    "scores of tokens are summed": (
+        {"token_level_scores": SCORES},
+        {"rewards": [1.5, -1.0]},
+    ),
+    "scores of a model are summed": ({"rm_scores": SCORES}, {"rewards": [1.5, -1.0]}),
+    "no scores": ({}, {"rewards": None}),
+    "every other log-prob is a score": (
+        {"ref_log_prob": OTHER, "current_log_probs": OTHER},
+        {"score.ref": [-3.0] * 8, "score.current": [-3.0] * 8},
+    ),
+}
+# Columns and facts of all beside the small batch.
+COLUMNS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "rewards": (
+        {"rewards": np.array([1, 0])},
+        {},
+        {"rewards": [1.0, 0.0], "sample_columns": {}},
+    ),
+    "a reward of none": ({"rewards": [1, None]}, {}, {"rewards": [1.0, None]}),
+    "rewards in words": (
+        {"rewards": ["good", "bad"]},
+        {},
+        {"rewards": None, "sample.rewards": ["good", "bad"]},
+    ),
+    "the step and the sampling": (
+        {},
+        {"temperature": 0.7, "top_k": -1, "global_steps": 12, "timing": {"gen": 1.0}},
+        {
+            "step": 12,
+            "meta": {
+                "source": "memory",
+                "mask_source": "response_mask",
+                "old_log_probs_source": "unknown",
+                "sampling": {"temperature": 0.7, "top_k": -1},
+            },
+        },
+    ),
+}
 
-def test_the_loss_mask_stands_in_for_a_missing_response_mask() -> None:
-    batch = built(
-        response_mask=None, loss_mask=torch.tensor([[0, 1, 0, 1], [1, 0, 0, 0]])
+
+@pytest.mark.parametrize(("changes", "expected"), FIELDS.values(), ids=FIELDS)
+def test_what_stands_in_for_what(
+    changes: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    has(built(**changes), expected)
+
+
+@pytest.mark.parametrize(("columns", "info", "expected"), COLUMNS.values(), ids=COLUMNS)
+def test_columns_and_facts_of_all(
+    columns: dict[str, Any], info: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    fields = small_batch()
+    has(
+        batch_from_fields(fields, source="memory", columns=columns, info=info), expected
     )
-
-    assert batch.meta["mask_source"] == "loss_mask"
-    assert batch.rounds.num_tokens.tolist() == [1, 1, 1]
-    assert "rounds" not in batch.meta
-
-
-def test_a_loss_mask_of_prompt_and_response_is_cut_to_the_response() -> None:
-    whole = torch.tensor([[0, 0, 0, 1, 0, 1], [0, 0, 1, 0, 0, 0]])
-
-    assert built(loss_mask=whole).loss_mask.tolist() == [0, 1, 0, 1, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("whole", ["prompts", "input_ids", "attention_mask"])
@@ -45,14 +114,6 @@ def test_a_mask_of_rows_of_prompt_and_response_is_cut_to_the_response(
 
     batch = batch_from_fields(fields, source="memory")
     assert batch.response_mask.tolist() == [1, 0, 1, 1]
-
-
-def test_the_attention_mask_stands_in_last_and_merges_all_rounds() -> None:
-    batch = built(response_mask=None)
-
-    assert batch.meta["mask_source"] == "attention_mask"
-    assert batch.meta["rounds"] == "unknown"
-    assert batch.rounds.num_tokens.tolist() == [4, 1]
 
 
 def test_nested_fields_need_no_padding() -> None:
@@ -98,48 +159,6 @@ def test_a_field_is_looked_up_once() -> None:
     ]
 
 
-def test_rewards_are_the_sums_of_token_level_scores() -> None:
-    scores = torch.tensor([[0.0, 0.5, 0.0, 1.0], [-1.0, 0.0, 0.0, 0.0]])
-
-    assert built(token_level_scores=scores).rewards.tolist() == [1.5, -1.0]
-    assert built(rm_scores=scores).rewards.tolist() == [1.5, -1.0]
-    assert built().rewards is None
-
-
-def test_a_column_of_rewards_serves_too() -> None:
-    batch = batch_from_fields(
-        small_batch(), source="memory", columns={"rewards": np.array([1, 0])}
-    )
-
-    assert batch.rewards.tolist() == [1.0, 0.0]
-    assert batch.sample_columns == {}
-
-
-def test_a_reward_of_none_is_not_a_number() -> None:
-    batch = batch_from_fields(
-        small_batch(), source="memory", columns={"rewards": [1, None]}
-    )
-
-    assert batch.rewards.isnan().tolist() == [False, True]
-
-
-def test_rewards_in_words_stay_a_column() -> None:
-    batch = batch_from_fields(
-        small_batch(), source="memory", columns={"rewards": ["good", "bad"]}
-    )
-
-    assert batch.rewards is None
-    assert batch.sample_columns["rewards"].tolist() == ["good", "bad"]
-
-
-def test_every_other_log_prob_is_a_score() -> None:
-    other = torch.full((2, 4), -3.0)
-    batch = built(ref_log_prob=other, current_log_probs=other)
-
-    assert sorted(batch.scores) == ["current", "ref"]
-    assert batch.scores["ref"].tolist() == [-3.0] * 8
-
-
 def test_only_plain_columns_are_kept() -> None:
     columns = {
         "uid": ["a", "a"],
@@ -161,19 +180,6 @@ def test_only_plain_columns_are_kept() -> None:
         "score": [0.5, 1.5],
     }
     assert batch.sample_columns["turns"].dtype == np.int32
-
-
-def test_the_step_and_the_sampling_come_from_the_info() -> None:
-    info = {"temperature": 0.7, "top_k": -1, "global_steps": 12, "timing": {"gen": 1.0}}
-    batch = batch_from_fields(small_batch(), source="memory", info=info)
-
-    assert batch.step == 12
-    assert batch.meta == {
-        "source": "memory",
-        "mask_source": "response_mask",
-        "old_log_probs_source": "unknown",
-        "sampling": {"temperature": 0.7, "top_k": -1},
-    }
 
 
 def test_no_samples_are_a_batch_too() -> None:

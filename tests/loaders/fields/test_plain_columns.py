@@ -12,7 +12,6 @@ import torch
 
 from rounddiag import check, round_frame, token_frame
 from rounddiag.core import sample_frame
-from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.verl_writer import small_batch, write
 
@@ -91,12 +90,6 @@ def test_scores_of_other_turns_than_the_records_are_named() -> None:
 def test_a_column_of_the_same_name_stays() -> None:
     batch = load({**small_batch(), "extra_fields": [{"acc": 1}] * 2, "acc": [7, 8]})
     assert batch.sample_columns["acc"].tolist() == [7, 8]
-
-
-def test_records_of_another_kind_are_an_error(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pkl", small_batch(), {"round_records": [["x"], []]})
-    with pytest.raises(LoadError, match="`round_records`: expected 2 lists of dict"):
-        load(path)
 
 
 def test_importance_weights_are_a_score_whose_diff_is_their_logarithm() -> None:

@@ -15,6 +15,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.loaders import load
+from tests.loaders.facts import has
 
 # Sample 0 has two rounds, at 0-1 and 3-4, sample 1 one, sample 2 none.
 MASK = [[1, 1, 0, 1, 1], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
@@ -49,72 +50,82 @@ def test_rewards_of_earlier_rounds_are_a_column_of_rounds() -> None:
         "round": [0, 1, 0],
         "round_reward": [1.5, 8.0, 5.25],
     }
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [9.5, 5.25, 9.0]
     frame = rd.token_frame(batch, ["round_reward"])
     assert frame["round_reward"].tolist() == [1.5, 1.5, 8.0, 8.0, 5.25, 5.25]
 
 
-def test_rewards_of_the_last_round_alone_are_those_of_samples() -> None:
-    batch = loaded([[0, 0, 0, 0.5, 8.0], [4.0, 0, 1.0, 0, 0], [9.0, 0, 0, 0, 0]])
-    assert batch.round_columns == {}
-
-
+LAST = [[0, 0, 0, 0.5, 8.0], [4.0, 0, 1.0, 0, 0], [9.0, 0, 0, 0, 0]]
 SCORES = [[0.5, 0, 0, 0, 8.0], [0, 0, 1.0, 0, 0], [0.0] * 5]
+LOST = [[{"id": "x"}], [{"id": "y"}, {"id": "z"}], []]  # one lost, one too many
+OWN = [[{"round_reward": 3.0}] * 2, [{"round_reward": 4.0}], []]
+OF_SAMPLES = torch.tensor([0.5, -2.0, 7.0])
+OF_TOKENS = [*(0.5, 0.5, 0.0, 0.5, 0.5), *(0.0, -2.0, -2.0, 0.0, 0.0), *[0.0] * 5]
+VALUES = torch.arange(15.0).reshape(3, 5)
+# Scores, other fields, and what the batch has.
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "rewards of the last round alone are of samples": (LAST, {}, {"round_columns": {}}),
+    "a reward beside the records of a round": (
+        SCORES,
+        {"round_records": LOST},
+        {
+            "round_columns": {
+                "sample": [0, 1, 1, 0],
+                "round": [0, 0, 1, 1],
+                "id": ["x", "y", "z", None],
+                "round_reward": [0.5, 1, None, 8],
+            }
+        },
+    ),
+    "a reward of the file stays": (
+        SCORES,
+        {"round_records": OWN},
+        {"round.round_reward": [3.0, 3.0, 4.0]},
+    ),
+    **{
+        f"{name} of samples are those of their tokens": (
+            None,
+            {name: OF_SAMPLES},
+            {
+                "advantages": OF_TOKENS,
+                f"sample.{name}": [0.5, -2.0, 7.0],
+                "meta.left_out": None,
+            },
+        )
+        for name in ("advantages", "advantage")
+    },
+    "advantages of tokens": (
+        None,
+        {"advantage": VALUES},
+        {"advantages": VALUES.flatten().tolist()},
+    ),
+    "unknown advantages stay a column": (
+        None,
+        {"advantages": [0.5, None, 7.0]},
+        {"advantages": None, "sample.advantages": [0.5, None, 7.0]},
+    ),
+    "without advantages numbers are no rewards": (
+        None,
+        {"loss": [0.5, 0.25, 1.0]},
+        {"rewards": None},
+    ),
+}
 
 
-def test_a_reward_stands_beside_the_records_of_a_round() -> None:
-    records = [[{"id": "x"}], [{"id": "y"}, {"id": "z"}], []]  # one lost, one too many
-    batch = loaded(SCORES, round_records=records)
-    columns = rewards_of(batch)
-    assert columns["sample"] == [0, 1, 1, 0]
-    assert columns["round"] == [0, 0, 1, 1]
-    assert columns["id"] == ["x", "y", "z", None]
-    assert columns["round_reward"] == pytest.approx([0.5, 1, np.nan, 8], nan_ok=True)
-
-
-def test_a_reward_of_the_file_stays() -> None:
-    records = [[{"round_reward": 3.0}] * 2, [{"round_reward": 4.0}], []]
-    batch = loaded(SCORES, round_records=records)
-    assert rewards_of(batch)["round_reward"] == [3.0, 3.0, 4.0]
-
-
-@pytest.mark.parametrize("name", ["advantages", "advantage"])
-def test_an_advantage_per_sample_is_that_of_its_tokens(name: str) -> None:
-    batch = loaded(**{name: torch.tensor([0.5, -2.0, 7.0])})
-    assert batch.advantages is not None
-    assert batch.advantages.tolist() == [
-        *(0.5, 0.5, 0.0, 0.5, 0.5),
-        *(0.0, -2.0, -2.0, 0.0, 0.0),
-        *[0.0] * 5,
-    ]
-    assert batch.sample_columns[name].tolist() == [0.5, -2.0, 7.0]
-    assert "left_out" not in batch.meta
-    frame = rd.round_frame(batch)
-    assert frame["round_advantage"].tolist() == [0.5, 0.5, -2.0]
-
-
-def test_one_per_token_is_read_under_both_names() -> None:
-    values = torch.arange(15.0).reshape(3, 5)
-    batch = loaded(advantage=values)
-    assert batch.advantages is not None
-    assert batch.advantages.tolist() == values.flatten().tolist()
-
-
-def test_unknown_advantages_stay_a_column() -> None:
-    batch = loaded(advantages=[0.5, None, 7.0])
-    assert batch.advantages is None
-    assert batch.sample_columns["advantages"].tolist() == [0.5, None, 7.0]
+@pytest.mark.parametrize(("scores", "others", "expected"), CASES.values(), ids=CASES)
+def test_rewards_and_advantages_are_read(
+    scores: Any, others: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    has(loaded(scores, **others), expected)
 
 
 def test_they_survive_a_file(tmp_path: Path) -> None:
-    batch = loaded(SCORES, advantages=torch.tensor([0.5, -2.0, 7.0]))
+    batch = loaded(SCORES, advantages=OF_SAMPLES)
+    assert rd.round_frame(batch)["round_advantage"].tolist() == [0.5, 0.5, -2.0]
     path = tmp_path / "step.parquet"
     rd.save(batch, path)
     again = load(path)
     assert rewards_of(again) == rewards_of(batch)
-    assert again.advantages is not None
-    assert batch.advantages is not None
     assert again.advantages.tolist() == batch.advantages.tolist()
 
 
@@ -141,7 +152,6 @@ def test_the_columns_of_rewards_in_a_log_of_trl_are_summed(tmp_path: Path) -> No
         correct_Reward=[1.0, 0.0, 1.0, None],
         length=[0.25, 0.5, 0.75, 1.0],
     )
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == pytest.approx([1.5, 0.5, 1, np.nan], nan_ok=True)
     assert batch.meta["reward_source"] == (
         "the sum of `format_reward`, `correct_Reward`, each with a weight of 1"
@@ -153,13 +163,8 @@ def test_the_columns_of_rewards_in_a_log_of_trl_are_summed(tmp_path: Path) -> No
 
 def test_rewards_that_no_name_tells_are_the_numbers_before(tmp_path: Path) -> None:
     batch = log_of_completions(tmp_path, correct=[1.0, 0.0, 1.0, 1.0])
-    assert batch.rewards is not None
     assert batch.rewards.tolist() == [1.0, 0.0, 1.0, 1.0]
     assert batch.step == 7
-
-
-def test_without_advantages_numbers_are_no_rewards() -> None:
-    assert loaded(loss=[0.5, 0.25, 1.0]).rewards is None
 
 
 NUMBERS: dict[str, Callable[[int], object]] = {
@@ -185,7 +190,6 @@ def test_a_reward_of_any_type_of_number_is_read(number: Callable[[int], Any]) ->
             ]
         ),
     ):
-        assert batch.rewards is not None
         assert batch.rewards.tolist() == [0, 1, 1]
 
 
@@ -193,5 +197,4 @@ def test_rewards_that_are_no_numbers_stay_a_column() -> None:
     chat = [{"role": role, "content": "Go."} for role in ("user", "assistant")]
     batch = load([{"messages": chat, "reward": value} for value in ("good", 1)])
     assert batch.sample_columns["rewards"].tolist() == ["good", 1]
-    assert batch.rewards is not None
     assert batch.rewards.isnan().tolist() == [True, False]

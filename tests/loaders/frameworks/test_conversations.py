@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from PIL import Image
 
 import rounddiag as rd
+from tests.loaders.values import png
 
 RED = Image.new("RGB", (8, 6), "red")
 GO = {"role": "user", "content": "Go."}
@@ -23,19 +23,11 @@ CHAT = [
 ]
 
 
-def png() -> bytes:
-    buffer = io.BytesIO()
-    RED.save(buffer, format="PNG")
-    return buffer.getvalue()
-
-
 def rounds_of_pictures(batch: rd.Batch) -> list[list[int | None]]:
-    assert batch.images is not None
     return [[shot.round for shot in shots] for shots in batch.images]
 
 
 def said(batch: rd.Batch, sample: int = 0) -> list[tuple[str, str]]:
-    assert batch.turns is not None
     return [(turn.role, turn.text) for turn in batch.turns[sample]]
 
 
@@ -47,7 +39,7 @@ def test_pictures_stand_where_the_texts_have_tags(
     names: str, rounds: list[int] | None, tmp_path: Path
 ) -> None:
     for name in "abc":
-        (tmp_path / f"{name}.png").write_bytes(png())
+        (tmp_path / f"{name}.png").write_bytes(png("red", (8, 6)))
     images = [f"{name}.png" for name in names]
     path = tmp_path / "train.json"
     path.write_text(json.dumps([{"conversations": CHAT, "images": images}]))
@@ -176,7 +168,6 @@ def test_calls_that_go_on_are_one_sample_with_its_ids() -> None:
     found = batch.log_probs("rollout")[mask != 0]
     assert found.tolist() == [-2.5, -3.0, -3.5, -4.0, -4.5]
     assert batch.old_log_probs is None
-    assert batch.rewards is not None
     assert batch.rewards.tolist()[:1] == [1.0]
     assert batch.sample_columns["session"].tolist() == ["s", "t", "t"]
     assert batch.sample_columns["temperature"].tolist() == [0.5] * 3
@@ -214,7 +205,6 @@ def test_completions_of_texts_and_responses_without_a_request() -> None:
     batch = rd.load([{"prompt": "Go", "choices": [{**made, **ids}], "model": "m"}])
 
     assert batch.log_probs("rollout").tolist() == [-0.5, -1.5]
-    assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 2]
     assert said(batch) == [("user", "Go"), ("assistant", " there")]
     assert batch.round_columns["finish_reason"].tolist() == ["length"]

@@ -22,7 +22,6 @@ HISTORY = DATA / "browser-use-0.13.14" / "AgentHistory.json"
 
 
 def said(batch: rd.Batch, sample: int = 0) -> list[tuple[str, str, int]]:
-    assert batch.turns is not None
     return [(turn.role, turn.text, turn.num_images) for turn in batch.turns[sample]]
 
 

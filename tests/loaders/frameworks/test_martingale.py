@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import rounddiag as rd
-from rounddiag.errors import LoadError
 
 DEMO = Path("tests/data/martingale-0.2.0/tokens.db")
 
@@ -49,14 +48,12 @@ def test_the_numbers_by_lag_are_those_of_martingale() -> None:
 def test_fields_of_the_demo() -> None:
     batch = rd.load(DEMO)
     assert (batch.num_samples, batch.num_tokens, batch.step) == (48, 384, 4)
-    assert batch.sample_ids is not None
     names = dict(zip(batch.sample_ids, range(48), strict=True))
     mixed = names["prompt-10"]  # one of those that cross an update
     start = int(batch.offsets[mixed])
     versions = batch.token_columns["weight_version"][start : start + 8]
     assert versions.tolist() == [2, 2, 2, 2, 4, 4, 4, 4]
     assert batch.sample_columns["trainer_version"].tolist() == [4] * 48
-    assert batch.rewards is not None
     assert int(batch.rewards.sum()) == 24
     assert batch.meta["sampling"] == {
         "temperature": 1.0,
@@ -75,23 +72,5 @@ def test_a_ledger_that_is_still_written_is_read_with_its_log(copy: Path) -> None
 
 def test_a_sequence_that_nobody_scored_has_no_old_log_probs(copy: Path) -> None:
     batch = rd.load(change(copy, "DELETE FROM scores WHERE rowid <= 8"))
-    assert batch.old_log_probs is not None
     assert int(torch.isnan(batch.old_log_probs).sum()) == 8
     assert rd.load(change(copy, "DELETE FROM scores")).old_log_probs is None
-
-
-def test_other_databases_are_refused(copy: Path) -> None:
-    change(copy, "DROP TABLE scores", 'CREATE TABLE "a""; DROP" (x)')
-    with pytest.raises(LoadError, match="llm_revisions"):
-        rd.load(copy)
-
-
-def test_a_damaged_ledger_is_refused(copy: Path) -> None:
-    copy.write_bytes(copy.read_bytes()[:200_000])
-    with pytest.raises(LoadError, match="malformed"):
-        rd.load(copy)
-
-
-def test_an_empty_ledger_is_refused(copy: Path) -> None:
-    with pytest.raises(LoadError, match="with sequences; found none"):
-        rd.load(change(copy, "DELETE FROM sequences"))

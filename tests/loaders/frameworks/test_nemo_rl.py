@@ -9,16 +9,87 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.batch import Batch
-from rounddiag.core import token_frame
 from rounddiag.loaders import load
+from tests.loaders.facts import has
 from tests.loaders.nemo_rl_writer import record, small_step, wrapped, write
 
-Fields = dict[str, Any]
+ODD = [0.0, float("nan"), float("-inf"), -0.5]
+CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "two samples of a prompt, and one that was rejected": (
+        small_step(),
+        {
+            "prompt_ids": [1, 2, 3, 1, 2, 3, 6],
+            "prompt_offsets": [0, 3, 6, 7],
+            "response_ids": [10, 11, 4, 5, 12, 13, 14, 15, 16],
+            "lengths": [5, 2, 2],
+            "response_mask": [1, 1, 0, 0, 1, 1, 1, 1, 1],
+            "loss_mask": [1, 1, 0, 0, 1, 1, 1, 0, 0],
+            "rollout_log_probs": [
+                *(-0.375, -0.5, 0, 0, -0.875, -0.375, -0.5, -0.125, -0.25)
+            ],
+            "old_log_probs": [-0.75, -1, -1.25, -1.5, -1.75, -0.75, -1, -0.25, -0.5],
+            "rewards": [1.0, 0.0, 1.0],
+            "advantages": [0.5, 0.5, 0, 0, 0.5, 0.5, 0.5, 0.5, 0.5],
+            "step": 12,
+            "sample.content": ['["What is it?", "It is <b>5</b>."]'] * 3,
+            "sample.input_lengths": [8, 5, 3],
+            "sample.idx": [0, 1, 2],
+            "meta.mask_source": "token_loss_mask",
+            "meta.prompt_source": "the tokens before the first 1 of `token_loss_mask`",
+            "meta.group_source": "samples whose prompts have the same tokens",
+            "meta.old_log_probs_source": "a pass of its own",
+            "meta.not_measurable": None,
+        },
+    ),
+    "columns of dynamic sampling and of Gym": (
+        [record([1, 2, 3], [0, 1, 1], filtered_rewards=0.5, agent_ref={"name": "m"})],
+        {"sample.filtered_rewards": [0.5], "sample.agent_ref": ['{"name": "m"}']},
+    ),
+    "NaN and infinity stay tokens": (
+        [record([1, 2, 3, 4], [0, 1, 1, 1], prev_logprobs=ODD)],
+        {"num_tokens": 3, "old_log_probs": [None, float("-inf"), -0.5]},
+    ),
+    "the pass of the training engine was skipped": (
+        [record([1, 2, 3], [0, 1, 1], prev_logprobs=[0.0] * 3)],
+        {
+            "meta.not_measurable": "`prev_logprobs` is 0 at all generated tokens:"
+            " NeMo-RL skipped the pass (`force_on_policy_ratio`)"
+        },
+    ),
+    "a sample without generated tokens is all prompt": (
+        [record([1, 2], [0, 0]), *small_step()],
+        {
+            "lengths": [0, 5, 2, 2],
+            "rounds.sample": [1, 1, 2, 3],
+            "meta.not_measurable": None,
+        },
+    ),
+    "the first token is prompt whatever the mask says": (
+        [record([1, 2, 3], [1, 1, 0])],
+        {"prompt_ids": [1], "response_mask": [1, 0]},
+    ),
+    "log-probs by another model are a score": (
+        [record([1, 2, 3], [0, 1, 1], reference_policy_logprobs=[0.0, -1.0, -2.0])],
+        {"score.reference_policy": [-1.0, -2.0]},
+    ),
+    "other numbers of tokens are columns of tokens": (
+        [record([1, 2, 3], [0, 1, 1], routing=[7, 8, 9])],
+        {"token.routing": [8, 9]},
+    ),
+    "many samples stay in order": (
+        [
+            record([1, *range(n % 7 + 1)], [0] + [1] * (n % 7 + 1), rewards=n / 2)
+            for n in range(600)
+        ],
+        {
+            "rewards": [n / 2 for n in range(600)],
+            "lengths": [n % 7 + 1 for n in range(600)],
+        },
+    ),
+}
 
 
 @pytest.fixture
@@ -26,74 +97,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "train_data_step12.jsonl"
 
 
-@pytest.fixture
-def batch(path: Path) -> Batch:
-    return load(write(path, small_step()))
+@pytest.mark.parametrize(("records", "expected"), CASES.values(), ids=CASES)
+def test_a_file_is_read(records: Any, expected: dict[str, Any], path: Path) -> None:
+    has(load(write(path, records)), expected)
 
 
-def test_rounds_are_the_runs_of_the_token_mask(batch: Batch) -> None:
-    frame = token_frame(batch)
-
-    assert frame["sample"].tolist() == [0, 0, 0, 1, 1, 2, 2]
-    assert frame["round"].tolist() == [0, 0, 1, 0, 0, 0, 0]
-    assert frame["diff"].tolist() == [
-        *(-0.375, -0.5, -0.875),
-        *(-0.375, -0.5),
-        *(-0.125, -0.25),
-    ]
-
-
-def test_a_sequence_is_divided_where_the_model_first_wrote(batch: Batch) -> None:
-    assert batch.prompt_ids.tolist() == [1, 2, 3, 1, 2, 3, 6]
-    assert batch.prompt_offsets.tolist() == [0, 3, 6, 7]
-    assert batch.require_ids().tolist() == [10, 11, 4, 5, 12, 13, 14, 15, 16]
-    assert batch.require_ids().dtype == torch.int32
-    assert batch.lengths.tolist() == [5, 2, 2]
-    assert batch.meta["prompt_source"] == (
-        "the tokens before the first 1 of `token_loss_mask`"
-    )
-
-
-def test_samples_of_the_same_prompt_are_a_group(batch: Batch) -> None:
-    assert batch.group_ids is not None
-    first, second, third = batch.group_ids
+def test_samples_of_the_same_prompt_are_a_group(path: Path) -> None:
+    first, second, third = load(write(path, small_step())).group_ids
     assert first == second != third
-    assert batch.meta["group_source"] == "samples whose prompts have the same tokens"
-
-
-def test_a_rejected_sample_keeps_its_rounds(batch: Batch) -> None:
-    assert batch.response_mask.tolist() == [1, 1, 0, 0, 1, 1, 1, 1, 1]
-    assert batch.loss_mask.tolist() == [1, 1, 0, 0, 1, 1, 1, 0, 0]
-    assert batch.meta["mask_source"] == "token_loss_mask"
-
-
-def test_rewards_advantages_and_the_step_of_the_name_are_kept(batch: Batch) -> None:
-    assert batch.rewards.tolist() == [1.0, 0.0, 1.0]
-    assert batch.advantages.tolist() == [0.5, 0.5, 0, 0, 0.5, 0.5, 0.5, 0.5, 0.5]
-    assert batch.step == 12
-    assert batch.meta["old_log_probs_source"] == "a pass of its own"
-
-
-def test_other_values_are_columns_and_messages_are_json_text(batch: Batch) -> None:
-    columns = batch.sample_columns
-
-    assert set(columns) == {"content", "input_lengths", "sample_loss_mask", "idx"}
-    assert columns["input_lengths"].tolist() == [8, 5, 3]
-    assert columns["idx"].tolist() == [0, 1, 2]
-    assert json.loads(columns["content"][0]) == ["What is it?", "It is <b>5</b>."]
-
-
-def test_many_samples_stay_in_order(path: Path) -> None:
-    rows = [
-        record([1, *range(n % 7 + 1)], [0] + [1] * (n % 7 + 1), rewards=n / 2)
-        for n in range(600)
-    ]
-    batch = load(write(path, rows))
-
-    assert batch.rewards.tolist() == [n / 2 for n in range(600)]
-    assert batch.lengths.tolist() == [n % 7 + 1 for n in range(600)]
-    assert batch.group_ids is not None
-    assert len(set(batch.group_ids)) == 1
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=12), min_size=1))
@@ -102,77 +113,12 @@ def test_rounds_are_runs_whatever_the_mask(masks: list[list[bool]]) -> None:
     with TemporaryDirectory() as folder:
         batch = load(write(Path(folder) / "train_data_step0.jsonl", rows))
     runs = [[len(list(run)) for on, run in groupby(mask) if on] for mask in masks]
-
     assert batch.rounds.num_tokens.tolist() == [size for row in runs for size in row]
     assert batch.rounds.sample.tolist() == [
         sample for sample, row in enumerate(runs) for _ in row
     ]
 
 
-def test_the_columns_of_dynamic_sampling_and_of_gym_are_kept(path: Path) -> None:
-    more: Fields = {"filtered_rewards": 0.5, "agent_ref": {"name": "math"}}
-    batch = load(write(path, [record([1, 2, 3], [0, 1, 1], **more)]))
-
-    assert batch.sample_columns["filtered_rewards"].tolist() == [0.5]
-    assert batch.sample_columns["agent_ref"].tolist() == ['{"name": "math"}']
-
-
-def test_bare_nan_and_infinity_stay_tokens(path: Path) -> None:
-    odd = [0.0, float("nan"), float("-inf"), -0.5]
-    batch = load(write(path, [record([1, 2, 3, 4], [0, 1, 1, 1], prev_logprobs=odd)]))
-
-    assert batch.num_tokens == 3
-    assert batch.log_probs("old")[0].isnan()
-    assert batch.log_probs("old")[1:].tolist() == [float("-inf"), -0.5]
-
-
-def test_a_skipped_pass_of_the_training_engine_is_not_measurable(path: Path) -> None:
-    skipped = record([1, 2, 3], [0, 1, 1], prev_logprobs=[0.0, 0.0, 0.0])
-    batch = load(write(path, [skipped]))
-
-    assert batch.meta["not_measurable"] == (
-        "`prev_logprobs` is 0 at all generated tokens: NeMo-RL skipped the pass"
-        " (`force_on_policy_ratio`)"
-    )
-
-
-def test_a_pass_that_was_made_is_measurable(batch: Batch) -> None:
-    assert "not_measurable" not in batch.meta
-
-
-def test_a_sample_without_generated_tokens_is_all_prompt(path: Path) -> None:
-    batch = load(write(path, [record([1, 2], [0, 0]), *small_step()]))
-
-    assert batch.lengths.tolist() == [0, 5, 2, 2]
-    assert batch.rounds.sample.tolist() == [1, 1, 2, 3]
-    assert "not_measurable" not in batch.meta
-
-
-def test_the_first_token_is_prompt_whatever_the_mask_says(path: Path) -> None:
-    batch = load(write(path, [record([1, 2, 3], [1, 1, 0])]))
-
-    assert batch.prompt_ids.tolist() == [1]
-    assert batch.response_mask.tolist() == [1, 0]
-
-
-def test_log_probs_by_another_model_are_a_score(path: Path) -> None:
-    more: Fields = {"reference_policy_logprobs": [0.0, -1.0, -2.0]}
-    batch = load(write(path, [record([1, 2, 3], [0, 1, 1], **more)]))
-
-    assert batch.scores["reference_policy"].tolist() == [-1.0, -2.0]
-
-
-def test_other_numbers_of_tokens_are_columns_of_tokens(path: Path) -> None:
-    more: Fields = {"routing": [7, 8, 9]}
-    batch = load(write(path, [record([1, 2, 3], [0, 1, 1], **more)]))
-
-    assert batch.token_columns["routing"].tolist() == [8, 9]
-
-
 def test_a_sample_of_one_token_is_not_mistaken_for_a_wrapped_value(path: Path) -> None:
-    row = wrapped(record([5], [0]), 0)
-    path.write_text(json.dumps(row))
-    batch = load(path)
-
-    assert batch.lengths.tolist() == [0]
-    assert batch.prompt_ids.tolist() == [5]
+    path.write_text(json.dumps(wrapped(record([5], [0]), 0)))
+    has(load(path), {"lengths": [0], "prompt_ids": [5]})

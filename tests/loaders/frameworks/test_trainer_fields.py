@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.frameworks.verl import roll_fields
-from tests.loaders.table_cases import says
+from tests.loaders.facts import has, plain
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -71,56 +73,69 @@ def roll() -> dict[str, torch.Tensor]:
     }
 
 
-def test_trl_s_output_is_a_batch(tmp_path: Path) -> None:
-    path = tmp_path / "step_40.pt"
-    torch.save({**trl(), "global_step": 40}, path)
-    batch = load(path)
+TEXTS = {k: v for k, v in trl().items() if not k.startswith("prompt")}
+WHOLE = {
+    "response_ids": [5, 6, 7, 8, 9],
+    "response_mask": [1, 0, 1, 1, 1],
+    "rollout_log_probs": [-1.5, 0.0, -2.0, -3.0, -4.0],
+    "old_log_probs": [-1.0, 0.0, -2.0, -3.0, -4.0],
+    "prompt_ids": [1, 2, 1],
+}
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "TRL": (
+        {**trl(), "global_step": 40},
+        {
+            "response_ids": [5, 6, 7, 8, 9],
+            "response_mask": [1, 0, 1, 1, 1],
+            "rollout_log_probs": [-1.0, 0.0, -2.0, -3.0, -4.0],
+            "old_log_probs": [-1.5, -9.0, -2.0, -3.0, -4.0],
+            "score.ref": [-1.25, -9.0, -2.0, -3.0, -4.0],
+            "prompt_ids": [1, 2, 1, 2, 3],
+            "lengths": [3, 2],
+            "step": 40,
+            "sample.advantages": [0.5, -0.5],
+            "advantages": [0.5, 0.0, 0.5, -0.5, -0.5],
+            "meta.left_out": ["num_items_in_batch", "pixel_values"],
+            "meta.mask_source": "completion_mask * tool_mask",
+            "meta.old_log_probs_source": "a pass of its own",
+        },
+    ),
+    "TRL without prompts": (TEXTS, {"group_ids": None}),
+    "TRL with groups": (
+        {**trl(), "uid": ["a", "b"]},
+        {"group_ids": ["a", "b"], "meta.group_source": None},
+    ),
+    "OpenRLHF": (
+        openrlhf(),
+        {
+            **WHOLE,
+            "rewards": [1.0, 0.0],
+            "score.ref": [-1.25, 0.0, -2.0, -3.0, -4.0],
+            "meta.left_out": ["returns"],
+            "meta.mask_source": "action_mask",
+        },
+    ),
+    "AReaL": (areal(), WHOLE),
+}
 
-    assert batch.require_ids().tolist() == [5, 6, 7, 8, 9]
-    assert batch.response_mask.tolist() == [1, 0, 1, 1, 1]
-    assert batch.log_probs("rollout").tolist() == [-1.0, 0.0, -2.0, -3.0, -4.0]
-    assert batch.log_probs("old").tolist() == [-1.5, -9.0, -2.0, -3.0, -4.0]
-    assert batch.scores["ref"].tolist() == [-1.25, -9.0, -2.0, -3.0, -4.0]
-    assert batch.prompt_ids.tolist() == [1, 2, 1, 2, 3]
-    assert batch.lengths.tolist() == [3, 2]
-    assert batch.step == 40
-    assert batch.sample_columns["advantages"].tolist() == [0.5, -0.5]
-    assert batch.advantages is not None
-    assert batch.advantages.tolist() == [0.5, 0.0, 0.5, -0.5, -0.5]
-    assert batch.meta["left_out"] == ["num_items_in_batch", "pixel_values"]
-    assert batch.meta["mask_source"] == "completion_mask * tool_mask"
-    assert batch.meta["old_log_probs_source"] == "a pass of its own"
 
-
-@pytest.mark.parametrize("write_fields", [openrlhf, areal])
-def test_whole_sequences_are_a_batch(write_fields: Any, tmp_path: Path) -> None:
-    path = tmp_path / "step_40.pt"
+@pytest.mark.parametrize(("fields", "expected"), CASES.values(), ids=CASES)
+def test_fields_are_a_batch_in_memory_and_in_a_file(
+    fields: dict[str, Any], expected: dict[str, Any], tmp_path: Path
+) -> None:
+    has(load(fields), expected)
     rows = {
-        name: list(value) if value.dim() > 1 else value.tolist()
-        for name, value in write_fields().items()
+        name: list(value)
+        if isinstance(value, torch.Tensor) and value.dim() > 1
+        else value
+        for name, value in fields.items()
     }
-    torch.save(rows, path)
-    for batch in (load(path), load(write_fields())):
-        assert batch.require_ids().tolist() == [5, 6, 7, 8, 9]
-        assert batch.response_mask.tolist() == [1, 0, 1, 1, 1]
-        assert batch.log_probs("rollout").tolist() == [-1.5, 0.0, -2.0, -3.0, -4.0]
-        assert batch.log_probs("old").tolist() == [-1.0, 0.0, -2.0, -3.0, -4.0]
-        assert batch.prompt_ids.tolist() == [1, 2, 1]
-
-
-def test_openrlhf_s_rewards_and_reference_are_kept() -> None:
-    batch = load(openrlhf())
-
-    assert batch.rewards.tolist() == [1.0, 0.0]
-    assert batch.scores["ref"].tolist() == [-1.25, 0.0, -2.0, -3.0, -4.0]
-    assert batch.meta["left_out"] == ["returns"]
-    assert batch.meta["mask_source"] == "action_mask"
+    torch.save(rows, tmp_path / "step_40.pt")
+    has(load(tmp_path / "step_40.pt"), expected)
 
 
 def test_roll_s_fields_are_those_of_verl() -> None:
-    found = roll_fields(roll(), "f")
-
-    assert {name: [row.tolist() for row in rows] for name, rows in found.items()} == {
+    expected = {
         "prompts": [[1, 2], [1]],
         "responses": [[5, 6, 7], [8, 9]],
         "response_mask": [[1, 0, 1], [1, 1]],
@@ -128,6 +143,10 @@ def test_roll_s_fields_are_those_of_verl() -> None:
         "old_log_probs": [[-1.0, 0.0, -2.0], [-3.0, -4.0]],
         "rm_scores": [[0.0, 0.0, 1.0], [0.0, 0.5]],
     }
+    fields = roll()
+    assert plain(roll_fields(fields, "f")) == expected
+    del fields["old_log_probs"], expected["old_log_probs"]
+    assert plain(roll_fields(fields, "f")) == expected
 
 
 def test_samples_of_one_prompt_are_a_group() -> None:
@@ -137,24 +156,13 @@ def test_samples_of_one_prompt_are_a_group() -> None:
     first, second = load(fields).group_ids or ()
     assert first == second
 
-    named = load({**fields, "uid": ["a", "b"]})
-    assert named.group_ids == ("a", "b")
-    assert "group_source" not in named.meta
-
-
-def test_trl_without_prompts_has_no_groups() -> None:
-    fields = {k: v for k, v in trl().items() if not k.startswith("prompt")}
-
-    assert load(fields).group_ids is None
-
 
 def test_trl_s_fields_have_the_width_of_the_completions() -> None:
     message = (
-        "dict: `old_per_token_logps`: expected 2 rows, as long as those of"
-        " `completion_ids`; found 2 of 2 rows with another length, by 1: 0, 1 (row 0"
-        " has 3, and 4 there). Save every field for the same samples and tokens."
+        "expected 2 rows, as long as those of `completion_ids`; found 2 of 2 rows with"
+        " another length, by 1: 0, 1 (row 0 has 3, and 4 there)."
     )
-    with says(message):
+    with pytest.raises(LoadError, match=re.escape(message)):
         load({**trl(), "old_per_token_logps": torch.zeros(2, 3)})
 
 
@@ -178,26 +186,12 @@ def test_log_probs_of_one_engine_are_absent(
     assert torch.equal(batch.log_probs(other), whole.log_probs(other))
 
 
-def test_roll_s_dump_of_a_rollout_has_the_sampler_s_log_probs() -> None:
-    fields = roll()
-    del fields["old_log_probs"]
-    found = roll_fields(fields, "f")
-    assert "old_log_probs" not in found
-    assert "rollout_log_probs" in found
-
-
 def test_a_folder_of_the_real_datasets_opens() -> None:
     names = {"rollout_log_probs": "sampler", "old_log_probs": "trainer"}
     batch = load(DATA / "datasets-5.2.0", columns={**names, "group_ids": "task"})
-
-    assert (len(batch), batch.num_rounds, batch.num_tokens) == (4, 8, 28)
-    assert batch.group_ids == ("task 0", "task 0", "task 1", "task 1")
+    has(batch, {"group_ids": ["task 0", "task 0", "task 1", "task 1"]})
     diff = batch.log_probs("old") - batch.log_probs("rollout")
     assert torch.allclose(diff, torch.full_like(diff, -0.25))
-    assert batch.images is not None
     assert [[shot.size for shot in row] for row in batch.images] == [
-        [],
-        [(4, 3)],
-        [],
-        [(4, 3)],
+        *([], [(4, 3)], [], [(4, 3)])
     ]

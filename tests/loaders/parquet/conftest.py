@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from rounddiag.batch import Batch
 from rounddiag.vision import EncodedScreenshot
+from tests.loaders.values import objects, png
 
 NAN, INF = float("nan"), float("inf")
-
-
-def png(colour: str) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 3), colour).save(buffer, format="PNG")
-    return buffer.getvalue()
-
-
-def objects(*values: object) -> np.ndarray:
-    return np.fromiter(values, dtype=object, count=len(values))
 
 
 @pytest.fixture

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
-
-from rounddiag.errors import LoadError
-from rounddiag.loaders.parquet import load_parquet
 
 FOOTER: dict[str, object] = {"version": 1, "step": None, "tokenizer": None, "meta": {}}
 INTS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
@@ -40,8 +35,3 @@ def write_table(path: Path, columns: dict[pa.Field, pa.Array]) -> Path:
     schema = pa.schema(fields, metadata=metadata)
     pq.write_table(pa.Table.from_arrays(list(arrays), schema=schema), path)
     return path
-
-
-def expect(path: Path, message: str) -> None:
-    with pytest.raises(LoadError, match=f"^{re.escape(f'{path}: {message}')}$"):
-        load_parquet(path)

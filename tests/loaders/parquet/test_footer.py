@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 
 from rounddiag._version import __version__
 from rounddiag.batch import Batch
-from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet, save
 
 
@@ -98,12 +96,3 @@ def test_the_source_is_the_file_and_the_first_source_is_kept(
         "source": str(second),
         "original_source": "DataProto",
     }
-
-
-def test_what_json_cannot_hold_is_named(full: Batch, tmp_path: Path) -> None:
-    expected = re.escape(
-        "`meta`: expected numbers, texts, and lists and dictionaries of them;"
-        " found an object of type object. Convert it, or leave it out."
-    )
-    with pytest.raises(BatchError, match=f"^{expected}$"):
-        save(replace(full, meta={"config": object()}), tmp_path / "batch.parquet")

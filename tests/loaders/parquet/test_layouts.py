@@ -9,55 +9,46 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.loaders.parquet import load_parquet, save
-from tests.loaders.parquet.conftest import png
-from tests.loaders.parquet.tables import COLUMNS, expect, write_table
+from tests.loaders.facts import has
+from tests.loaders.parquet.tables import write_table
+from tests.loaders.values import png
 
 FIRST = Path("tests/data/rounddiag-0.1.0_layout-1.parquet")
 SECOND = Path("tests/data/rounddiag-0.1.0_layout-2.parquet")
-RESAVE = "Save the batch with `rounddiag.save`."
 
 
-def test_the_first_layout_opens() -> None:
-    batch = load_parquet(FIRST)
-    assert (batch.num_samples, batch.num_rounds, batch.step) == (3, 4, 40)
-    assert batch.require_ids().dtype == torch.int32
-    assert batch.advantages.tolist() == [-1.5] * 5
-    assert batch.position_ids is not None
-    assert [tuple(row.shape) for row in batch.position_ids] == [(4, 5), (4, 0), (5,)]
-    assert batch.sample_columns["status"].tolist() == ["done", "", "cut off"]
-    assert batch.sample_columns["mixed"].tolist() == [{"a": [1, None]}, 2.5, "text"]
-    assert batch.round_columns["request"].tolist() == ["a", "b", "c"]
-    assert batch.meta["source"] == str(FIRST)
-
-
-def test_screenshots_of_the_first_layout_have_rounds_and_no_positions() -> None:
-    images = load_parquet(FIRST).images
-    places = [[(shot.round, shot.position) for shot in row] for row in images]
+def test_files_of_former_layouts_open(tmp_path: Path) -> None:
+    first = load_parquet(FIRST)
+    expected = {
+        "advantages": [-1.5] * 5,
+        "sample.status": ["done", "", "cut off"],
+        "sample.mixed": [{"a": [1, None]}, 2.5, "text"],
+        "round.request": ["a", "b", "c"],
+        "meta.source": str(FIRST),
+    }
+    has(first, expected)
+    assert [tuple(row.shape) for row in first.position_ids] == [(4, 5), (4, 0), (5,)]
+    places = [[(shot.round, shot.position) for shot in row] for row in first.images]
     assert places == [[(0, None), (None, None)], [], [(0, None)]]
-    assert images[0][1].png() == png("blue")
-
-
-def test_the_first_layout_is_saved_in_the_second(tmp_path: Path) -> None:
-    save(load_parquet(FIRST), tmp_path / "second.parquet")
+    assert first.images[0][1].png() == png("blue")
+    save(first, tmp_path / "second.parquet")
     again = load_parquet(tmp_path / "second.parquet")
     assert again.images[0][0].png() == png("red")
     assert again.meta["original_source"] == str(FIRST)
-
-
-def test_the_second_layout_opens_without_columns_of_tokens() -> None:
-    batch = load_parquet(SECOND)
-    assert batch.token_columns == {}
-    assert batch.lengths.tolist() == [4, 3]
-    assert batch.response_mask.tolist() == [1, 1, 0, 1, 0, 1, 1]
-    assert batch.old_log_probs.tolist() == [-1.5, -2, 0, -3, 0, -0.5, -0.5]
-    assert batch.scores["ref"].tolist() == [-1, -1, 0, -1, 0, -1, -1]
-    assert batch.round_columns["tool"].tolist() == ["x", "y", "z"]
-    assert batch.meta == {"mask_source": "response_mask", "source": str(SECOND)}
+    expected = {
+        "token_columns": {},
+        "lengths": [4, 3],
+        "response_mask": [1, 1, 0, 1, 0, 1, 1],
+        "old_log_probs": [-1.5, -2, 0, -3, 0, -0.5, -0.5],
+        "score.ref": [-1, -1, 0, -1, 0, -1, -1],
+        "round.tool": ["x", "y", "z"],
+        "meta": {"mask_source": "response_mask", "source": str(SECOND)},
+    }
+    has(load_parquet(SECOND), expected)
 
 
 def test_a_column_of_a_later_revision_is_left_out_by_name(tmp_path: Path) -> None:
@@ -85,40 +76,6 @@ def test_the_sample_data_open_unchanged(name: str, digest: str) -> None:
     batch = rd.load(path)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
     assert batch.images[0][0].size == (448, 336)
-
-
-@pytest.mark.parametrize("mark", ["float7", "\u00fc", "", "O", "numpy.int64"])
-def test_a_tensor_of_no_dtype(tmp_path: Path, mark: str) -> None:
-    ids = COLUMNS["response_ids"]
-    field = pa.field("response_ids", ids.type, metadata={"rounddiag.dtype": mark})
-    path = write_table(tmp_path / "odd.parquet", {field: ids})
-    found = repr(mark.encode())
-    expect(
-        path,
-        "`response_ids`: expected the name of a dtype in the column's metadata;"
-        f" found {found}. {RESAVE}",
-    )
-
-
-@pytest.mark.parametrize("mark", ["O", "V9", "nothing", "(9,9)i4", "i4,f8", ""])
-def test_an_array_of_no_dtype(tmp_path: Path, mark: str) -> None:
-    field = pa.field("sample:x", pa.int64(), metadata={"rounddiag.dtype": mark})
-    path = write_table(tmp_path / "odd.parquet", {field: pa.array([1])})
-    expect(
-        path,
-        "`sample:x`: expected the name of a dtype in the column's metadata;"
-        f" found {mark.encode()!r}. {RESAVE}",
-    )
-
-
-def test_values_that_are_not_of_the_dtype_are_refused(tmp_path: Path) -> None:
-    field = pa.field("sample:x", pa.float64(), metadata={"rounddiag.dtype": "int8"})
-    path = write_table(tmp_path / "odd.parquet", {field: pa.array([float("nan")])})
-    expect(
-        path,
-        "`sample:x`: expected the name of a dtype in the column's metadata;"
-        f" found b'int8'. {RESAVE}",
-    )
 
 
 def test_texts_of_absurd_width_stay_objects(tmp_path: Path) -> None:

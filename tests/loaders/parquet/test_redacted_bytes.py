@@ -21,7 +21,7 @@ from rounddiag.capture import Recorder
 from rounddiag.core.scores import select_scores
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import padded, random_log_probs
-from tests.loaders.parquet.conftest import objects
+from tests.loaders.values import objects
 
 WORD = "Quokka"
 ID = 1_181_655_777
@@ -152,6 +152,17 @@ ODD: dict[str, Callable[[Path], Batch]] = {
 }
 
 
+def secrets_in(path: Path) -> list[bytes]:
+    """Return the secrets that a file has in its bytes, packed or not."""
+    plain = path.with_name("plain.parquet")
+    pq.write_table(pq.read_table(path), plain, compression="none", use_dictionary=False)
+    secrets = [WORD.encode(), str(ID).encode()]
+    secrets += [ID.to_bytes(4, "little"), np.float64(ID).tobytes()]
+    secrets += [SHOT.data[at : at + 12] for at in range(8, len(SHOT.data) - 12, 12)]
+    data = path.read_bytes() + plain.read_bytes()
+    return [secret for secret in secrets if secret in data]
+
+
 @pytest.mark.parametrize("odd", ODD.values(), ids=[*ODD])
 def test_no_word_id_or_picture_is_in_the_bytes(
     odd: Callable[[Path], Batch], tmp_path: Path
@@ -159,13 +170,15 @@ def test_no_word_id_or_picture_is_in_the_bytes(
     path = tmp_path / "redacted.parquet"
     rd.save(odd(tmp_path), path, redact=True)
     rd.load(path)
-    plain = tmp_path / "plain.parquet"
-    pq.write_table(pq.read_table(path), plain, compression="none", use_dictionary=False)
-    secrets = [WORD.encode(), str(ID).encode()]
-    secrets += [ID.to_bytes(4, "little"), np.float64(ID).tobytes()]
-    secrets += [SHOT.data[at : at + 12] for at in range(8, len(SHOT.data) - 12, 12)]
-    data = path.read_bytes() + plain.read_bytes()
-    assert [secret for secret in secrets if secret in data] == []
+    assert secrets_in(path) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["response ids", "turns", "pictures", "group ids", "whole floats", "texts"]
+)
+def test_they_are_found_where_nothing_is_left_out(name: str, tmp_path: Path) -> None:
+    rd.save(ODD[name](tmp_path), tmp_path / "whole.parquet")
+    assert secrets_in(tmp_path / "whole.parquet") != []
 
 
 def test_a_field_that_is_not_listed_is_left_out(tmp_path: Path) -> None:

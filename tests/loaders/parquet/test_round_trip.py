@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from rounddiag.batch import Batch
 from rounddiag.loaders.parquet import load_parquet, save
+from tests.loaders.facts import has
 
 
 @pytest.fixture
@@ -22,73 +23,65 @@ def again(full: Batch, tmp_path: Path) -> Batch:
     return load_parquet(tmp_path / "batch.parquet")
 
 
-def test_padding_is_left_out(again: Batch) -> None:
-    assert again.offsets.tolist() == [0, 3, 3, 5]
-    assert again.lengths.tolist() == [3, 0, 2]
-    assert again.require_ids().tolist() == [5, 6, 7, 8, 151655]
-    assert again.response_mask.tolist() == [True, False, True, True, True]
+INF = float("inf")
+KEPT = {
+    # Padding is left out.
+    "offsets": [0, 3, 3, 5],
+    "lengths": [3, 0, 2],
+    "response_ids": [5, 6, 7, 8, 151655],
+    "response_mask": [True, False, True, True, True],
+    "rollout_log_probs": [-0.5, 0.0, None, -INF, -2.0],
+    "old_log_probs": [-0.1, -1.0, INF, None, -2.5],
+    "entropy": [0.5, 0.25, None, 1.0, 2.0],
+    "advantages": [-1.5] * 5,
+    "loss_mask": [True, False, False, False, True],
+    "round_ids": [0, 0, 1, 0, 1],
+    "scores": {"ref": [-0.75] * 5, "a b.c": [0.0] * 5},
+    "rewards": [1.0, 0.0, None],
+    "group_ids": ["a", "a", "ü"],
+    "sample_ids": ["a-0", "a-1", ""],
+    "prompt_ids": [1, 2, 3, 4, 5],
+    "prompt_offsets": [0, 2, 2, 5],
+    "rollout_ids": [[5, 60, 7, 70], [], [8]],
+    "rounds.sample": [0, 0, 2, 2],
+    "rounds.num_tokens": [1, 1, 1, 1],
+    "step": 40,
+    # In the order of the samples.
+    "round_columns": {
+        "sample": [0, 0, 2],
+        "round": [0, 1, 0],
+        "version": [5, 6, 7],
+        "request": ["a", "b", "c"],
+        "hashes": [None, [], ["h"]],
+    },
+    "meta.mask_source": "response_mask",
+    "meta.sampling": {"top_p": 0.9, "seed": None},
+}
 
 
-def test_log_probs_keep_their_bits_and_their_width(again: Batch) -> None:
-    nan, inf = float("nan"), float("inf")
-    assert again.log_probs("rollout").dtype == torch.float32
-    np.testing.assert_array_equal(again.rollout_log_probs, [-0.5, 0.0, nan, -inf, -2.0])
-    assert again.log_probs("old").dtype == torch.float64
-    np.testing.assert_array_equal(again.old_log_probs, [-0.1, -1.0, inf, nan, -2.5])
-
-
-def test_other_fields_of_a_token(again: Batch) -> None:
-    assert again.entropy is not None
-    np.testing.assert_array_equal(again.entropy, [0.5, 0.25, float("nan"), 1.0, 2.0])
-    assert again.advantages.tolist() == [-1.5] * 5
-    assert again.loss_mask.tolist() == [True, False, False, False, True]
-    assert again.round_ids.tolist() == [0, 0, 1, 0, 1]
-    assert {k: v.tolist() for k, v in again.scores.items()} == {
-        "ref": [-0.75] * 5,
-        "a b.c": [0.0] * 5,
-    }
-
-
-def test_fields_of_a_sample(again: Batch) -> None:
-    assert again.rewards is not None
-    np.testing.assert_array_equal(again.rewards, [1.0, 0.0, float("nan")])
-    assert again.group_ids == ("a", "a", "ü")
-    assert again.sample_ids == ("a-0", "a-1", "")
-    assert again.prompt_ids.tolist() == [1, 2, 3, 4, 5]
-    assert again.prompt_offsets.tolist() == [0, 2, 2, 5]
+def test_every_field_comes_back(again: Batch, tmp_path: Path) -> None:
+    has(again, {**KEPT, "meta.source": str(tmp_path / "batch.parquet")})
     assert [tuple(row.shape) for row in again.position_ids] == [(4, 5), (4, 0), (5,)]
     assert again.position_ids[0][3].tolist() == [15, 16, 17, 18, 19]
-    assert again.rollout_ids is not None
-    assert [row.tolist() for row in again.rollout_ids] == [[5, 60, 7, 70], [], [8]]
 
 
-def test_tensors_keep_their_dtype(full: Batch, again: Batch) -> None:
+def test_every_field_keeps_its_dtype(full: Batch, again: Batch) -> None:
     names = [*full.per_token, "prompt_ids", "prompt_offsets", "rewards", "lengths"]
     assert {n: getattr(again, n).dtype for n in names} == {
         n: getattr(full, n).dtype for n in names
     }
     assert again.scores["ref"].dtype == torch.bfloat16
-    for rows in (again.position_ids, again.rollout_ids):
-        assert rows is not None
-        assert {row.dtype for row in rows} == {torch.int64}
-
-
-def test_rows_of_one_dimension_need_no_shapes(full: Batch, tmp_path: Path) -> None:
-    save(full, tmp_path / "batch.parquet")
-    names = pq.read_schema(tmp_path / "batch.parquet").names
-    assert [name for name in names if name.endswith("_shape")] == ["position_ids_shape"]
-
-
-def test_step_and_meta(again: Batch, tmp_path: Path) -> None:
-    assert again.step == 40
-    assert again.meta == {
-        "mask_source": "response_mask",
-        "sampling": {"top_p": 0.9, "seed": None},
-        "source": str(tmp_path / "batch.parquet"),
+    assert {row.dtype for row in (*again.position_ids, *again.rollout_ids)} == {
+        torch.int64
     }
-
-
-def test_sample_columns_keep_values_and_types(full: Batch, again: Batch) -> None:
+    dtypes = {name: str(column.dtype) for name, column in again.round_columns.items()}
+    assert dtypes == {
+        "sample": "int16",
+        "round": "int64",
+        "version": "int32",
+        "request": "<U1",
+        "hashes": "object",
+    }
     assert list(again.sample_columns) == list(full.sample_columns)
     for name, column in full.sample_columns.items():
         found = again.sample_columns[name]
@@ -96,26 +89,10 @@ def test_sample_columns_keep_values_and_types(full: Batch, again: Batch) -> None
         assert repr(found.tolist()) == repr(column.tolist())  # NaN is NaN, None is None
 
 
-def test_round_columns_stand_in_the_order_of_the_samples(again: Batch) -> None:
-    assert {name: column.tolist() for name, column in again.round_columns.items()} == {
-        "sample": [0, 0, 2],
-        "round": [0, 1, 0],
-        "version": [5, 6, 7],
-        "request": ["a", "b", "c"],
-        "hashes": [None, [], ["h"]],
-    }
-    assert {name: str(c.dtype) for name, c in again.round_columns.items()} == {
-        "sample": "int16",
-        "round": "int64",
-        "version": "int32",
-        "request": "<U1",
-        "hashes": "object",
-    }
-
-
-def test_rounds_are_those_of_the_padded_batch(full: Batch, again: Batch) -> None:
-    assert again.rounds.sample.tolist() == full.rounds.sample.tolist() == [0, 0, 2, 2]
-    assert again.rounds.num_tokens.tolist() == [1, 1, 1, 1]
+def test_rows_of_one_dimension_need_no_shapes(full: Batch, tmp_path: Path) -> None:
+    save(full, tmp_path / "batch.parquet")
+    names = pq.read_schema(tmp_path / "batch.parquet").names
+    assert [name for name in names if name.endswith("_shape")] == ["position_ids_shape"]
 
 
 def test_no_samples(full: Batch, tmp_path: Path) -> None:

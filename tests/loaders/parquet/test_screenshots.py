@@ -23,7 +23,6 @@ def test_encoded_bytes_are_kept_and_read_when_asked_for(
     full: Batch, path: Path
 ) -> None:
     images = load_parquet(path).images
-    assert full.images is not None
     assert [[shot.round for shot in row] for row in images] == [[0, None], [], [0]]
     sizes = [[shot.seen_size for shot in row] for row in images]
     assert sizes == [[(40, 30), None], [], [(40, 30)]]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,7 +16,7 @@ from rounddiag.export import report
 from rounddiag.loaders import export_rescore, load
 from rounddiag.loaders.parquet import load_parquet, save
 from rounddiag.vision import EncodedScreenshot
-from tests.loaders.parquet.conftest import png
+from tests.loaders.values import objects, png
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +86,8 @@ def test_a_file_is_replaced_only_by_a_whole_one(
 ) -> None:
     path = tmp_path / "batch.parquet"
     save(full, path)
+    save(full, path)
+    assert [*tmp_path.iterdir()] == [path]
     before = path.read_bytes()
 
     def half(partial: Path) -> None:
@@ -100,62 +102,61 @@ def test_a_file_is_replaced_only_by_a_whole_one(
     ]
 
 
-def test_no_partial_file_is_left(full: Batch, tmp_path: Path) -> None:
-    save(full, tmp_path / "batch.parquet")
-    save(full, tmp_path / "batch.parquet")
-    assert [file.name for file in tmp_path.iterdir()] == ["batch.parquet"]
+DEEP: object = 1
+for _ in range(101):
+    DEEP = [DEEP]
+OF_FIRST = {"sample": np.zeros(3, int), "round": np.arange(3)}
+ROUNDS = {"sample": np.array([3, 0, 1]), "round": np.array([0, 0, 1])}
+NO_DTYPE = "`sample:odd`: expected a dtype that Parquet has; found"
+# What a batch has that no file can hold, and what the message must say.
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "sets": (
+        {"sample_columns": {"odd": np.fromiter([{1}, {2}, {3}], dtype=object)}},
+        "`sample:odd`: expected numbers, texts, and lists and dictionaries of them;"
+        " found an object of type set.",
+    ),
+    "complex numbers": (
+        {"sample_columns": {"odd": np.zeros(3, dtype=np.complex64)}},
+        f"{NO_DTYPE} complex64 of shape (3,).",
+    ),
+    "records": (
+        {"sample_columns": {"odd": np.zeros(3, dtype=[("a", "i4")])}},
+        f"{NO_DTYPE} [('a', '<i4')] of shape (3,).",
+    ),
+    "rows of nothing": (
+        {"sample_columns": {"odd": np.zeros((3, 0))}},
+        f"{NO_DTYPE} float64 of shape (3, 0).",
+    ),
+    "bytes of a round": (
+        {"round_columns": {**OF_FIRST, "action": objects("a", b"b", None)}},
+        "`action`: expected numbers, texts, and lists and dictionaries of them; found"
+        " an object of type bytes.",
+    ),
+    "rounds of no sample": (
+        {"round_columns": ROUNDS},
+        "`round_columns`: expected a `sample` from 0 to 2 in each row; found values"
+        " from 0 to 3.",
+    ),
+    "deep meta": (
+        {"sample_columns": {}, "meta": {"deep": DEEP}},
+        "`meta`: expected numbers, texts, and lists and dictionaries of them; found"
+        " values nested in more than 100 levels",
+    ),
+    "an object in meta": (
+        {"meta": {"config": object()}},
+        "`meta`: expected numbers, texts, and lists and dictionaries of them; found an"
+        " object of type object.",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        (
-            np.fromiter([{1}, {2}, {3}], dtype=object),
-            (
-                "`sample:odd`: expected numbers, texts, and lists and dictionaries of"
-                " them; found an object of type set. Convert it, or leave it out."
-            ),
-        ),
-        (
-            np.zeros(3, dtype=np.complex64),
-            (
-                "`sample:odd`: expected a dtype that Parquet has; found complex64"
-                " of shape (3,). Convert the column, or leave it out."
-            ),
-        ),
-        (
-            np.zeros(3, dtype=[("a", "i4")]),
-            (
-                "`sample:odd`: expected a dtype that Parquet has; found [('a', '<i4')]"
-                " of shape (3,). Convert the column, or leave it out."
-            ),
-        ),
-        (
-            np.zeros((3, 0)),
-            (
-                "`sample:odd`: expected a dtype that Parquet has; found float64"
-                " of shape (3, 0). Convert the column, or leave it out."
-            ),
-        ),
-    ],
-)
-def test_columns_that_a_file_cannot_hold_are_named(
-    full: Batch, tmp_path: Path, column: np.ndarray, message: str
+@pytest.mark.parametrize(("parts", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_a_file_cannot_hold_is_named(
+    full: Batch, tmp_path: Path, parts: dict[str, Any], message: str
 ) -> None:
-    batch = replace(full, sample_columns={"odd": column})
-    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
-        save(batch, tmp_path / "batch.parquet")
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}"):
+        save(replace(full, **parts), tmp_path / "batch.parquet")
     assert not (tmp_path / "batch.parquet").exists()
-
-
-def test_rows_of_rounds_must_be_of_a_sample(full: Batch, tmp_path: Path) -> None:
-    rounds = {**full.round_columns, "sample": np.array([3, 0, 1])}
-    expected = re.escape(
-        "`round_columns`: expected a `sample` from 0 to 2 in each row;"
-        " found values from 0 to 3. Number the samples as the batch does."
-    )
-    with pytest.raises(BatchError, match=f"^{expected}$"):
-        save(replace(full, round_columns=rounds), tmp_path / "batch.parquet")
 
 
 def test_lone_surrogates_in_names_are_escaped(full: Batch, tmp_path: Path) -> None:
@@ -187,14 +188,3 @@ def test_only_the_last_folder_of_a_path_is_made(
     parent.mkdir(parents=True)
     write(batch, path)
     assert path.exists()
-
-
-def test_what_is_nested_too_deep_to_be_read_is_not_written(
-    full: Batch, tmp_path: Path
-) -> None:
-    deep: object = 1
-    for _ in range(101):
-        deep = [deep]
-    batch = replace(full, sample_columns={}, meta={"deep": deep})
-    with pytest.raises(BatchError, match="values nested in more than 100 levels"):
-        save(batch, tmp_path / "a.parquet")

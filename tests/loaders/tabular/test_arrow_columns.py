@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.columns.sources import Ragged
-from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.arrow import plain_column, rows_from_lists
 from tests.loaders.table_cases import COLUMNS, check
@@ -148,7 +147,6 @@ def test_position_ids_keep_their_shape(tmp_path: Path) -> None:
     batch = load(path)
 
     check(batch)
-    assert batch.position_ids is not None
     assert [tuple(row.shape) for row in batch.position_ids] == [(4, 5), (4, 2)]
 
 
@@ -162,22 +160,6 @@ def test_groups_are_the_field_or_a_column(name: str, tmp_path: Path) -> None:
 
     assert batch.group_ids == (None if name == "task" else ("a", "b"))
     assert list(batch.sample_columns) == ["turns"] + ["task"] * (name == "task")
-
-
-def test_false_offsets_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.arrow"
-    table = pa.table({"response_ids": [[1], [2, 3], [4]]})
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as to:
-        to.write_table(table)
-    honest, lying = (
-        np.array([0, 1, 3, n], dtype="<i4").tobytes() for n in (4, 1 << 20)
-    )
-    content = path.read_bytes()
-    assert content.count(honest) == 1
-    path.write_bytes(content.replace(honest, lying))
-
-    with pytest.raises(LoadError, match=f"^{path}: expected a table"):
-        load(path)
 
 
 def test_list_views_are_no_rows() -> None:

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from rounddiag.loaders import load
-from tests.loaders.table_cases import COLUMNS, check, says
+from tests.loaders.facts import has
+from tests.loaders.table_cases import COLUMNS, check
 
 
 def arrays() -> dict[str, Any]:
@@ -74,171 +75,97 @@ def test_rows_with_names_are_a_batch() -> None:
     check(load(rows))
 
 
-def test_padded_tensors_and_facts_of_all_are_known() -> None:
-    batch = load(
+PICTURES = [{"bytes": b"1", "path": "a.png"}, {"bytes": None, "path": "/b.png"}]
+PADDED: dict[str, Any] = {
+    "responses": torch.tensor([[5, 6], [7, 0]]),
+    "response_mask": torch.tensor([[True, True], [True, False]]),
+    "attention_mask": torch.tensor([[1, 1], [1, 0]]),
+    "rollout_log_probs": np.array([[-1.0, -2.0], [-3.0, 0.0]], dtype=np.float32),
+    "old_log_probs": torch.tensor([[-1.5, -2.0], [-3.0, 0.0]]).bfloat16(),
+    "turns": torch.tensor([2, 3]),
+    "reward_scale": torch.tensor([0.5, 1.0]).bfloat16(),
+    "temperature": 0.7,
+    "global_steps": torch.tensor(40),
+    "seed": 3,
+}
+EMPTY: dict[str, Any] = {
+    **{
+        name: [*rows, [] if isinstance(rows[0], list) else rows[0]]
+        for name, rows in COLUMNS.items()
+    },
+    "sample_ids": ["a", "b", "c"],
+}
+SCORES = [[-1.0] * 6, [-2.0]]
+GRID = torch.tensor([[1, 4, 4]])
+PIXELS = {"pixel_values": torch.zeros(16, 3 * 2 * 14 * 14), "image_grid_thw": GRID}
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "padded tensors and facts of all": (
+        PADDED,
         {
-            "responses": torch.tensor([[5, 6], [7, 0]]),
-            "response_mask": torch.tensor([[True, True], [True, False]]),
-            "attention_mask": torch.tensor([[1, 1], [1, 0]]),
-            "rollout_log_probs": np.array(
-                [[-1.0, -2.0], [-3.0, 0.0]], dtype=np.float32
-            ),
-            "old_log_probs": torch.tensor([[-1.5, -2.0], [-3.0, 0.0]]).bfloat16(),
-            "turns": torch.tensor([2, 3]),
-            "reward_scale": torch.tensor([0.5, 1.0]).bfloat16(),
-            "temperature": 0.7,
-            "global_steps": torch.tensor(40),
-            "seed": 3,
-        }
-    )
+            "lengths": [2, 1],
+            "step": 40,
+            "meta.sampling": {"temperature": 0.7},
+            "meta.left_out": ["seed"],
+            "sample.turns": [2, 3],
+            "sample.reward_scale": [0.5, 1.0],
+        },
+    ),
+    "a missing number in a list is NaN": (
+        {**COLUMNS, "rollout_log_probs": [[-1.0, 0.0, None], [-0.5]]},
+        {"rollout_log_probs": [-1.0, 0.0, None, -0.5]},
+    ),
+    "a response without a token": (EMPTY, {"lengths": [3, 1, 0]}),
+    "columns of too few values": (
+        {**COLUMNS, "group_ids": ["a"], "turns": [2]},
+        {"group_ids": None, "meta.left_out": ["turns", "uid"]},
+    ),
+    "paths of pictures are left alone": (
+        {**COLUMNS, "images": [[*PICTURES, None], None]},
+        {
+            "meta.screenshots": [
+                "1 of `images` are not pictures in the file: paths are not opened"
+            ]
+        },
+    ),
+    "pixel values": (
+        {
+            "response_ids": [[5, 9, 9, 9, 9, 6], [8]],
+            "response_mask": [[1, 0, 0, 0, 0, 1], [1]],
+            "rollout_log_probs": SCORES,
+            "old_log_probs": SCORES,
+            "multi_modal_inputs": [PIXELS, {}],
+        },
+        {"pictures": [[(1, 1, (56, 56))], []]},
+    ),
+}
 
-    assert batch.lengths.tolist() == [2, 1]
-    assert batch.log_probs("old").dtype == torch.bfloat16
-    assert batch.step == 40
-    assert batch.meta["sampling"] == {"temperature": 0.7}
-    assert batch.meta["left_out"] == ["seed"]
-    assert batch.sample_columns["turns"].tolist() == [2, 3]
-    assert batch.sample_columns["reward_scale"].tolist() == [0.5, 1.0]
+
+@pytest.mark.parametrize(("columns", "expected"), CASES.values(), ids=CASES)
+def test_columns_are_read(columns: dict[str, Any], expected: dict[str, Any]) -> None:
+    has(load(columns), expected)
+
+
+def test_pictures_come_as_bytes() -> None:
+    rows = load({**COLUMNS, "images": [[*PICTURES, None], None]}).images
+    assert [[shot.data for shot in row] for row in rows] == [[b"1"], []]  # type: ignore[attr-defined]
+
+
+def test_numbers_keep_a_dtype_that_torch_has() -> None:
+    assert load(PADDED).log_probs("old").dtype == torch.bfloat16
+    assert load(EMPTY).require_ids().dtype == torch.int64
+    ids = [np.array(row, dtype=np.uint32) for row in COLUMNS["response_ids"]]
+    assert load({**COLUMNS, "response_ids": ids}).require_ids().dtype == torch.int64
 
 
 def test_arrays_that_cannot_be_written_to_are_copied() -> None:
     fields = arrays()
     for row in fields["old_log_probs"]:
         row.flags.writeable = False
-
     check(load(fields))
-
-
-def test_unsigned_ids_become_signed() -> None:
-    ids = [np.array(row, dtype=np.uint32) for row in COLUMNS["response_ids"]]
-
-    assert load({**COLUMNS, "response_ids": ids}).require_ids().dtype == torch.int64
-
-
-def test_a_missing_number_in_a_list_is_nan() -> None:
-    batch = load({**COLUMNS, "rollout_log_probs": [[-1.0, 0.0, None], [-0.5]]})
-
-    assert batch.log_probs("rollout").isnan().tolist() == [False, False, True, False]
-
-
-def test_a_response_without_a_token_keeps_its_dtype() -> None:
-    empty = {
-        name: [*rows, [] if isinstance(rows[0], list) else rows[0]]
-        for name, rows in COLUMNS.items()
-    }
-    batch = load({**empty, "sample_ids": ["a", "b", "c"]})
-
-    assert batch.lengths.tolist() == [3, 1, 0]
-    assert batch.require_ids().dtype == torch.int64
-
-
-@pytest.mark.parametrize(
-    ("rows", "found"),
-    [
-        ([["a"], ["b"]], "a list of other values in row 0"),
-        ([[1, 2], None], "nothing in row 1"),
-        ([[[1], [2, 3]], [1]], "a list of other values in row 0"),
-    ],
-)
-def test_rows_of_anything_else_are_refused(rows: list[Any], found: str) -> None:
-    message = (
-        f"dict: `old_log_probs`: expected rows of numbers; found {found}. Save every"
-        " field for the same samples and tokens."
-    )
-    with says(message):
-        load({**COLUMNS, "old_log_probs": rows})
-
-
-def test_what_is_no_table_is_refused() -> None:
-    message = (
-        "list: expected a saved batch; found a list of 2 values, not all of them"
-        " objects. `rounddiag.formats()` lists what can be opened. Rows of `messages`,"
-        " or of `prompt` and `completion`, open as turns."
-    )
-    with says(message):
-        load([1, 2])
-
-
-@pytest.mark.parametrize(
-    ("data", "found"),
-    [
-        (None, "nothing"),
-        (3, "a number"),
-        (torch.zeros(2), "a single tensor"),
-        (np.zeros(2), "a single numpy array"),
-    ],
-)
-def test_what_is_no_table_is_described(data: object, found: str) -> None:
-    message = (
-        "expected a path, a mapping of columns, a list of rows, a frame or a data set;"
-        f" found {found}. Pass the path of a saved batch, or its columns by name:"
-        ' {"response_ids": ..., "response_mask": ..., ...}.'
-    )
-    with says(message):
-        load(data)
-
-
-def test_two_columns_of_one_name_are_refused() -> None:
-    frame = pd.DataFrame(COLUMNS)
-    message = (
-        "DataFrame: expected one column of each name; found 11 columns of 10 names."
-        " Rename the columns."
-    )
-    with says(message):
-        load(pd.concat([frame, frame[["turns"]]], axis=1))
 
 
 def test_columns_may_be_series() -> None:
     check(load(dict(pd.DataFrame(COLUMNS).items())))
-
-
-def test_a_column_of_too_few_values_is_named() -> None:
-    batch = load({**COLUMNS, "group_ids": ["a"], "turns": [2]})
-
-    assert batch.group_ids is None
-    assert batch.meta["left_out"] == ["turns", "uid"]
-
-
-def test_pictures_come_as_bytes_and_paths_are_left_alone() -> None:
-    pictures = [{"bytes": b"1", "path": "a.png"}, {"bytes": None, "path": "/b.png"}]
-    batch = load({**COLUMNS, "images": [[*pictures, None], None]})
-
-    assert batch.images is not None
-    assert [[shot.data for shot in row] for row in batch.images] == [[b"1"], []]  # type: ignore[attr-defined]
-    note = ["1 of `images` are not pictures in the file: paths are not opened"]
-    assert batch.meta["screenshots"] == note
-
-
-def test_pictures_of_too_few_samples_are_refused() -> None:
-    message = (
-        "dict: `images`: expected 2 rows, one per sample; found 1. Save a list of"
-        " pictures for every sample; it may be empty."
-    )
-    with says(message):
-        load({**COLUMNS, "images": [b"1"]})
-
-
-def test_pixel_values_in_memory_are_screenshots() -> None:
-    pixels = torch.zeros(16, 3 * 2 * 14 * 14)
-    inputs = [{"pixel_values": pixels, "image_grid_thw": torch.tensor([[1, 4, 4]])}, {}]
-    ids = [[5, 9, 9, 9, 9, 6], [8]]
-    mask = [[1, 0, 0, 0, 0, 1], [1]]
-    scores = [[-1.0] * 6, [-2.0]]
-    batch = load(
-        {
-            "response_ids": ids,
-            "response_mask": mask,
-            "rollout_log_probs": scores,
-            "old_log_probs": scores,
-            "multi_modal_inputs": inputs,
-        }
-    )
-
-    assert batch.images is not None
-    assert [[(shot.position, shot.size) for shot in row] for row in batch.images] == [
-        [(1, (56, 56))],
-        [],
-    ]
 
 
 def test_a_frame_of_pandas_is_its_parquet_file(tmp_path: Path) -> None:

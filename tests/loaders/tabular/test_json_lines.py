@@ -114,7 +114,7 @@ def test_a_byte_order_mark_may_stand_before_the_text(tmp_path: Path) -> None:
         (b'{"a": [1, 2', "line 2: no JSON: Expecting ',' delimiter: line 1 column 12"),
         (b'{"a": "b', "line 2: no JSON: Unterminated string starting at: line 1"),
         (b'{"a": "\xff"}', "line 2: no UTF-8: byte 7 is 0xff"),
-        (b'{"a": 1, "b": 2, "a": 3}', "line 2: no JSON: `a` twice"),
+        (b'{"b": 2, "a": 1, "a": 3}', "line 2: no JSON: `a` twice"),
         (b'{"b": {"a": 1, "a": 3}}', "line 2: no JSON: `a` twice"),
         (b'{"a": 1} {"a": 2}', "line 2: no JSON: Extra data: line 1 column 10"),
         (b'{"a": 0x10}', "line 2: no JSON: Expecting ',' delimiter"),

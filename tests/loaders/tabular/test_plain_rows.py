@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.table_cases import COLUMNS, check
 
@@ -66,14 +65,3 @@ def test_records_of_tensors_stay_in_the_file_until_read(tmp_path: Path) -> None:
     write_torch(rows(tensors), path)
 
     check(load(path))
-
-
-@pytest.mark.parametrize("ids", [[], [np.array(5), np.array(6)]])
-def test_no_rows_at_all_are_refused(ids: list[Any], tmp_path: Path) -> None:
-    path = tmp_path / "a.pkl"
-    write_pickle({**COLUMNS, "response_ids": ids}, path)
-
-    with pytest.raises(LoadError) as caught:
-        load(path)
-    assert "unexpected error" not in str(caught.value)
-    assert "`response" in str(caught.value)

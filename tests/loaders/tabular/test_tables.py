@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 
 from rounddiag.loaders import load
-from tests.loaders.table_cases import COLUMNS, check, named_otherwise, says
+from tests.loaders.table_cases import COLUMNS, check, named_otherwise
 
 Columns = dict[str, list[Any]]
 
@@ -136,51 +136,6 @@ def test_a_mapped_column_goes_before_verl_s_name_for_it() -> None:
     )
 
 
-COLUMN_ERRORS: list[tuple[Any, dict[str, str], str]] = [
-    (
-        {"ids": [[1]], "lp": [[-1.0]]},
-        {"old_log_probs": "my_lp"},
-        "`old_log_probs`: expected the name of a column; found 'my_lp', where the"
-        " columns are ids, lp. Name a column that the file has.",
-    ),
-    (
-        COLUMNS,
-        {"old_logprob": "old_log_probs"},
-        "`columns`: expected names of fields: response_ids, response_mask,"
-        " rollout_log_probs, old_log_probs, entropy, advantages, loss_mask, round_ids,"
-        " token_level_scores, prompt_ids, attention_mask, position_ids, rewards,"
-        " group_ids, sample_ids, images, a score's as `ref_log_probs`, or verl's for"
-        " one of them; found 'old_logprob'. Write `columns={our_name:"
-        " name_in_the_file}`.",
-    ),
-    (
-        {"lp": [[-1.0]]},
-        {"old_log_probs": "lp", "ref_log_probs": "lp"},
-        "`columns`: expected a column of its own for each field; found 'lp' 2 times. A"
-        " copy of one column would compare it with itself.",
-    ),
-    (
-        b"hello, world",
-        {"old_log_probs": "lp"},
-        "`columns`: expected a table with names of your own; found bytes that start"
-        " with b'hello, w'. Leave `columns` out: only tables have columns.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("content", "columns", "message"), COLUMN_ERRORS)
-def test_names_of_columns_that_cannot_be_used_are_refused(
-    content: Any, columns: dict[str, str], message: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.dat"
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    else:
-        write_parquet(content, path)
-    with says(f"{path}: {message}"):
-        load(path, columns=columns)
-
-
 def test_what_has_no_place_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     others: Columns = {
@@ -202,46 +157,3 @@ def test_a_table_without_rows_is_an_empty_batch(tmp_path: Path) -> None:
 
     batch = load(path)
     assert (len(batch), batch.num_tokens) == (0, 0)
-
-
-TABLE_ERRORS: list[tuple[pa.Table, str]] = [
-    (
-        pa.table({**COLUMNS, "old_log_probs": [[-1.5, -9.0], [-0.25]]}),
-        "`old_log_probs`: expected 2 rows of [3, 1] positions; found 2 rows of [2, 1]"
-        " positions. Save every field for the same samples and tokens.",
-    ),
-    (
-        pa.table({**COLUMNS, "old_log_probs": [[-1.5, -9.0, -2.0], None]}),
-        "`old_log_probs`: expected a table of numbers, texts and lists of numbers;"
-        " found null in 1 of 2 rows. Save it again, with a list of numbers per sample.",
-    ),
-    (
-        pa.Table.from_arrays([pa.array([1])] * 2, ["lp", "lp"]),
-        "expected one column of each name; found 2 columns of 1 names. Rename the"
-        " columns.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("table", "message"), TABLE_ERRORS)
-def test_a_table_that_is_no_batch_is_refused(
-    table: pa.Table, message: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(table, path)
-    with says(f"{path}: {message}"):
-        load(path)
-
-
-@pytest.mark.parametrize("write", [write_parquet, write_feather, write_stream])
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
-def test_a_table_that_is_cut_off_is_refused(
-    write: Callable[[Columns, Path], None], share: float, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.dat"
-    write(COLUMNS, path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
-
-    with pytest.raises(ValueError, match=f"^{path}: "):
-        load(path)
