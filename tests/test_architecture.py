@@ -107,7 +107,7 @@ LINES = {
     "stats": 2_945,
     "text": 956,
     "vision": 1_416,
-    "widgets": 5_462,
+    "widgets": 5_461,
     "modules": 937,
     "tests": 84_061,
     "JavaScript": 5_538,
