@@ -46,6 +46,10 @@ class AskedModel(Protocol):
     """What a model answered about places of a batch: what `rounddiag.ask` returns."""
 
     @property
+    def alternatives(self) -> pd.DataFrame:
+        """A row per place and likely token, of `schema.ALTERNATIVES`."""
+
+    @property
     def tiles(self) -> pd.DataFrame:
         """A row per tile of a picture, of `schema.TILES`."""
 
@@ -55,6 +59,21 @@ class AskedModel(Protocol):
 
     def require_batch(self) -> Batch:
         """Return the batch; an error if it was not passed."""
+
+    def require_fit(self, batch: Batch) -> None:
+        """Raise a BatchError unless it is about this batch."""
+
+
+def require_answer(value: object) -> AskedModel:
+    """Return what `rounddiag.ask` has answered, or raise a FrameError."""
+    if isinstance(value, AskedModel):
+        return value
+    raise FrameError.build(
+        key="answer",
+        expected="an Answer",
+        found=f"a {type(value).__name__}",
+        advice="Pass what `rounddiag.ask(batch, model)` returns.",
+    )
 
 
 def select_scores(batch: Batch, a: str, b: str) -> Batch:

@@ -17,7 +17,8 @@ from plotly.offline import get_plotlyjs
 
 from rounddiag.batch import Batch
 from rounddiag.batch.html import prose
-from rounddiag.core.scores import ScoredAgain
+from rounddiag.core.scores import AskedModel, ScoredAgain
+from rounddiag.errors import FrameError
 from rounddiag.export.html import (
     GENERATOR,
     Section,
@@ -54,6 +55,7 @@ def report(
     a: str | None = None,
     b: str | None = None,
     notes: Sequence[Mapping[str, Any]] = (),
+    answer: AskedModel | None = None,
 ) -> None:
     """Write a report on a batch or a run: one HTML page that needs only a browser.
 
@@ -83,6 +85,8 @@ def report(
         The scores to compare, as in `explore`; a report on a run has the standard ones.
     notes : sequence of mapping
         Notes of an explorer, `explorer.state["notes"]`, whose samples are included.
+    answer : Answer, optional
+        As in `explore`; the samples that it is about are included.
 
     Notes
     -----
@@ -104,13 +108,22 @@ def report(
     check_target(file, _REPORT)
     data = open_folder(data)
     if isinstance(data, Run):
+        if answer is not None:
+            raise FrameError.build(
+                key="answer",
+                expected="a batch, to show an answer about it",
+                found="a run",
+                advice="Pass `run.batch(step)`.",
+            )
         name = PurePath(data.path).name or data.path
         html = sections_page(name, _run_sections(data))
     else:
         batch, scores = open_batch(data), {"a": a, "b": b}
         chosen = {name: score for name, score in scores.items() if score is not None}
         state = {**scores_of(data), **chosen, "notes": [*notes]}
-        diagnosis, replies = collect_replies(batch, state, worst=worst, samples=samples)
+        diagnosis, replies = collect_replies(
+            batch, state, worst=worst, samples=samples, answer=answer
+        )
         html = _explorer_page(_title(batch), diagnosis, replies)
     make_folder(file.parent)
     with write_atomically(file, _REPORT) as partial:

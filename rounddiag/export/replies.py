@@ -12,6 +12,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from rounddiag.batch import Batch
+from rounddiag.core.scores import AskedModel, require_answer
 from rounddiag.errors import RounddiagError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_changes
 from rounddiag.findings import Diagnosis
@@ -44,6 +45,7 @@ def collect_replies(
     *,
     worst: int,
     samples: int | Sequence[int | str],
+    answer: AskedModel | None = None,
 ) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
     """Return the diagnosis of a batch, and every reply with its key."""
     session = Session(batch, state)
@@ -52,8 +54,11 @@ def collect_replies(
         first = first_with_tokens(diagnosis)
         session.change({"finding": first, "layout": {"list": "findings"}})
     chosen = samples_of_page(session, worst, samples)
+    if answer is not None:
+        asked = require_answer(answer).alternatives["sample"].tolist()
+        chosen = [*dict.fromkeys([*chosen, *asked])]
     total = len(_metrics(session)) + len(_groups(session)) + len(chosen)
-    return diagnosis, _with_progress(StoredReplies(session, chosen), total)
+    return diagnosis, _with_progress(StoredReplies(session, chosen, answer), total)
 
 
 # One for each metric, column of `by`, and sample: what takes long. How many screenshots
@@ -121,11 +126,15 @@ class StoredReplies:
     session : Session
     chosen : list of int
         The samples that the page shows token by token.
+    answer : AskedModel, optional
+        What a model has answered about the batch.
     """
 
-    def __init__(self, session: Session, chosen: list[int]) -> None:
+    def __init__(
+        self, session: Session, chosen: list[int], answer: AskedModel | None = None
+    ) -> None:
         self._session, self._batch, self._chosen = session, session.batch, chosen
-        self._handler = RequestHandler(session, lambda: None)
+        self._handler = RequestHandler(session, lambda: None, answer)
         self._gaps: dict[int, list[dict[str, Any]]] = {}
         self._sorts: list[str] = []
         self._images: dict[str, object] = {}

@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 from rounddiag.batch import Batch
 from rounddiag.batch.address import Address
 from rounddiag.core import token_frame
-from rounddiag.core.scores import AskedModel
-from rounddiag.errors import BatchError, FrameError
+from rounddiag.core.scores import AskedModel, require_answer
+from rounddiag.errors import BatchError
 from rounddiag.figures._parts.canvas import (
     Theme,
     ThemeName,
@@ -63,13 +63,7 @@ def plot_sight(
     >>> len(plot_sight(answer).layout.images)
     1
     """
-    if not isinstance(answer, AskedModel):
-        raise FrameError.build(
-            expected="an Answer",
-            found=f"a {type(answer).__name__}",
-            advice="Pass what `rounddiag.ask(batch, model)` returns.",
-        )
-    colors, batch = theme_of(theme), answer.require_batch()
+    colors, batch = theme_of(theme), require_answer(answer).require_batch()
     place = _find_round(answer, batch, at)
     own = answer.tiles[["sample", "round"]].eq([*place]).all(axis=1)
     tiles = answer.tiles[own]
@@ -137,28 +131,24 @@ def _add_tiles(
     figure: go.Figure, tiles: pd.DataFrame, most: float, theme: Theme
 ) -> None:
     """Add rectangles, and the numbers of large ones; a divided tile is a frame."""
-    low, high = tiles[["x0", "y0"]].to_numpy(), tiles[["x1", "y1"]].to_numpy()
-    inside = (low >= low[:, None]).all(-1) & (high <= high[:, None]).all(-1)
-    for row, is_divided in zip(
-        tiles.to_dict("records"), inside.sum(1) > 1, strict=True
-    ):
+    for row in tiles.to_dict("records"):
         share = row["drop"] / most if most > 0 else 0.0
         color = theme.changes[0 if share >= 0 else 1]
-        opacity = 0 if is_divided else round(_COVER * abs(share), 3)
+        opacity = 0 if row["is_divided"] else round(_COVER * abs(share), 3)
         is_large = abs(share) >= _LEGIBLE
         figure.add_shape(
             type="rect",
             fillcolor=with_opacity(color, opacity),
             line_color=color if is_large else theme.quiet,
-            line_width=4 if is_divided else 1,
+            line_width=4 if row["is_divided"] else 1,
             **{edge: row[edge] for edge in ("x0", "y0", "x1", "y1")},
         )
         middle = (row["x0"] + row["x1"]) / 2, (row["y0"] + row["y1"]) / 2
         if is_large:
             figure.add_annotation(
                 x=middle[0],
-                y=row["y0"] if is_divided else middle[1],
-                yshift=11 if is_divided else 0,
+                y=row["y0"] if row["is_divided"] else middle[1],
+                yshift=11 if row["is_divided"] else 0,
                 text=f"{row['drop']:.2g}",
                 showarrow=False,
                 bgcolor=theme.paper,

@@ -14,10 +14,8 @@ from rounddiag.proof.engines.engine import Readout, TopTokens
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.sight import AskedRound
 from rounddiag.proof.trajectory import Request, Samples
-from rounddiag.schema import ALTERNATIVES, TableSchema
+from rounddiag.schema import ALTERNATIVES, LISTED, TableSchema
 from rounddiag.text import pieces
-
-LISTED = 10  # tokens of a place
 
 
 def as_frame(
@@ -81,7 +79,7 @@ def read_round(
 def alternatives_frame(
     asked: AskedRound,
     reading: RoundReading,
-    chosen: Sequence[int],
+    chosen: Array,
     kl: Array,
     tokenizer: object,
 ) -> pd.DataFrame:

@@ -14,9 +14,9 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
 from rounddiag.errors import BatchError
-from rounddiag.proof.alternatives import LISTED, as_frame
+from rounddiag.proof.alternatives import as_frame
 from rounddiag.proof.saving import read_answer, write_answer
-from rounddiag.schema import ALTERNATIVES, SIGHT, TILES, TOKENS
+from rounddiag.schema import ALTERNATIVES, LISTED, SIGHT, TILES, TOKENS
 from rounddiag.wording import pluralize, printable
 
 TABLES = {"alternatives": ALTERNATIVES, "sight": SIGHT, "tiles": TILES}
@@ -37,8 +37,8 @@ class Answer:
         drop, noise`; blind is with the last picture before the round in its mean
         colour, and `noise` the difference that equal pixels make.
     tiles: One row per tile of a picture: `sample, round, picture, x0, y0, x1, y1,
-        drop`, in pixels of the picture; a mean over the coordinates of the round, else
-        over all its tokens. The quarters of a refined tile follow it.
+        drop, is_divided`, in pixels of the picture; a mean over the coordinates of the
+        round, else over all its tokens. The quarters of a divided tile are last.
     statements: What is said: sample, round and sentence.
     model: What was asked.
     notes: What was left out, and why; what was sent.

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
+from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.batch.address import Address
 from rounddiag.batch.batch import require_batch
@@ -36,8 +37,8 @@ from rounddiag.schema import SIGHT, TILES
 from rounddiag.wording import capitalize, pluralize
 
 MOST_ROUNDS = 8  # of the evidence, unless places are named
-_Places = dict[tuple[int, int], set[int]]
-"""From sample and round to tokens; none are all."""
+_Places = dict[tuple[int, int], set[int | None]]
+"""From sample and round to tokens; None is all of them."""
 
 
 def ask(
@@ -111,13 +112,7 @@ def _find_places(batch: Batch, at: str | Sequence[str]) -> _Places:
         sample, number, token = Address.parse(text).locate(batch)
         own = batch.rounds.round[batch.rounds.sample == sample].tolist()
         for each in own if number is None else [number]:
-            tokens = places.setdefault(
-                (sample, each), set() if token is None else {token}
-            )
-            if token is None:
-                tokens.clear()  # all of the round
-            elif tokens:
-                tokens.add(token)
+            places.setdefault((sample, each), set()).add(token)
     if not places:
         raise BatchError.build(
             key="at",
@@ -136,7 +131,7 @@ def _evidence(batch: Batch) -> _Places:
             tokens = finding.tokens()
             size = tokens["diff"].abs().groupby([tokens["sample"], tokens["round"]])
             for key in size.sum().sort_values(ascending=False, kind="stable").index:
-                places.setdefault((int(key[0]), int(key[1])), set())
+                places.setdefault((int(key[0]), int(key[1])), {None})
     if not places:
         raise BatchError.build(
             key="at",
@@ -190,7 +185,7 @@ class _Question:
 
     def answer(self, places: _Places) -> Answer:
         """Ask about all places; what is known when it stops stays."""
-        self.frames = {name: [as_frame(TABLES[name], {})] for name in TABLES}
+        self.frames = {name: [] for name in TABLES}
         total, why, notes = len(places) * (NUM_PASSES + 1), "", []
         with tqdm(total=total, unit="pass", leave=False, delay=1) as self.bar:
             try:
@@ -212,7 +207,7 @@ class _Question:
             shown = pluralize(len(sent), "picture")
             notes.append(f"Sent: {shown} to {self.engine.name}.")
         frames = {
-            name: pd.concat(parts[min(len(parts) - 1, 1) :], ignore_index=True)
+            name: pd.concat(parts or [as_frame(TABLES[name], {})], ignore_index=True)
             for name, parts in self.frames.items()
         }
         return Answer(
@@ -227,7 +222,9 @@ class _Question:
     def _spent(self) -> float:
         return time.perf_counter() - self.begin
 
-    def _ask(self, sample: int, number: int, tokens: set[int], share: float) -> None:
+    def _ask(
+        self, sample: int, number: int, tokens: set[int | None], share: float
+    ) -> None:
         """Ask about one round, of whose seconds it has a share to refine its map."""
         asked = AskedRound.find(self.samples, sample, number)
         hypotheses = {n: h for n, (h, _) in self.named.items() if h is not None}
@@ -237,7 +234,7 @@ class _Question:
         }
         self.bar.update()
         plain, place = readings[""], str(Address.of(self.batch, sample, number))
-        chosen = [*(tokens or plain.tokens.tolist())]
+        chosen = plain.tokens[[None in tokens or t in tokens for t in plain.tokens]]
         statements = [
             f"{place}: {each}" for each in self._alternatives(asked, readings, chosen)
         ]
@@ -265,7 +262,7 @@ class _Question:
         self.statements += [(sample, number, text) for text in statements]
 
     def _alternatives(
-        self, asked: AskedRound, readings: dict[str, RoundReading], chosen: list[int]
+        self, asked: AskedRound, readings: dict[str, RoundReading], chosen: Array
     ) -> Iterator[str]:
         plain = readings[""]
         kl = np.full(len(plain.tokens), np.nan)
@@ -295,12 +292,12 @@ class _Question:
     def _sight(self, asked: AskedRound, plain: RoundReading, share: float) -> list[str]:
         role = np.full(asked.stop - asked.begin, "", dtype=object)
         if self.batch.tokenizer is not None:
-            own = token_frame(self.batch[[asked.sample]], ["role"])
-            role = own.loc[own["round"] == asked.round, "role"].to_numpy(dtype=object)
+            frame = token_frame(self.batch[[asked.sample]], ["role"])
+            role = frame["role"].to_numpy(dtype=object)[frame["round"] == asked.round]
         role = role[plain.tokens]
         aim = role == AIM
         try:
-            sight = look_at(
+            drops, tiles, is_whole = look_at(
                 self.engine,
                 asked,
                 self.samples,
@@ -315,18 +312,10 @@ class _Question:
             if hasattr(self.engine, "eyes"):
                 self.engine.eyes.forget_looks("mean")
         keys = {"sample": asked.sample, "round": asked.round}
-        drops = {
-            "token": plain.tokens,
-            "role": role,
-            "log_prob": plain.top.own,
-            "log_prob_blind": sight.blind,
-            "drop": plain.top.own - sight.blind,
-            "noise": sight.noise,
-        }
-        edges = dict(zip(("x0", "y0", "x1", "y1"), sight.boxes.T, strict=True))
-        tiles = {**keys, "picture": asked.picture, **edges, "drop": sight.drops}
-        frames = as_frame(SIGHT, {**keys, **drops}), as_frame(TILES, tiles)
-        for name, frame in zip(("sight", "tiles"), frames, strict=True):
-            self.frames[name].append(frame)
+        own = {"token": plain.tokens, "role": role, "log_prob": plain.top.own}
+        sight = as_frame(SIGHT, {**keys, **own, **drops})
+        maps = as_frame(TILES, {**keys, "picture": asked.picture, **tiles})
+        self.frames["sight"].append(sight)
+        self.frames["tiles"].append(maps)
         late = f"Tiles are missing: {self.budget_s:g} s were over."
-        return [say_sight(*frames), *([] if sight.is_whole else [late])]
+        return [say_sight(sight, maps), *([] if is_whole else [late])]

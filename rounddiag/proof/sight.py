@@ -77,25 +77,6 @@ class AskedRound:
         )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SightMap:
-    """What the tokens of a round lose without the picture.
-
-    Attributes
-    ----------
-    blind: Log-probs with the picture in its mean colour.
-    noise: By how much each differs with equal pixels, computed as those of tiles are.
-    boxes, drops: Tiles in pixels of the stored picture, and the mean drop of the tokens
-        that are aimed at; quarters of one tile are last.
-    """
-
-    blind: Array
-    noise: Array
-    boxes: Array
-    drops: list[float]
-    is_whole: bool
-
-
 def tile_boxes(size: tuple[int, int], num_tokens: int) -> list[Box]:
     """Return the tiles of a picture, along the borders of its image tokens.
 
@@ -119,11 +100,13 @@ def look_at(
     *,
     has_time: Callable[[bool], bool],
     advance: Callable[[], object],
-) -> SightMap:
-    """Measure the sight of a round, whose log-probs with all pictures are known.
+) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """Return columns of `SIGHT` and `TILES`, and whether no tile is missing.
 
-    `aim` are the tokens that drops of tiles are means of; `has_time` says whether one
-    more tile may be scored, with True one of a refinement.
+    `seen` are the log-probs with all pictures; `aim` the tokens that drops of tiles are
+    means of; `has_time` says whether one more tile may be scored, with True one of a
+    refinement. The noise is by how much a token differs with equal pixels, computed as
+    those of tiles are. Quarters of a divided tile are last.
     """
     shot = asked.trajectory.shots[asked.index]
     drawn = shot.seen_size or shot.size  # at which tiles are painted
@@ -154,13 +137,14 @@ def look_at(
         x, y = [left, (left + right) // 2, right], [top, (top + lower) // 2, lower]
         tiles += drops(_boxes(x, y), refines=True)
     scale = np.divide(shot.size * 2, drawn * 2)
-    return SightMap(
-        blind=blind,
-        noise=noise,
-        boxes=(np.array([box for box, _ in tiles]).reshape(-1, 4) * scale).round(),
-        drops=[drop for _, drop in tiles],
-        is_whole=is_whole,
-    )
+    edges = (np.array([each for each, _ in tiles]).reshape(-1, 4) * scale).round()
+    sight = {"log_prob_blind": blind, "drop": seen - blind, "noise": noise}
+    columns = {
+        **dict(zip(("x0", "y0", "x1", "y1"), edges.T, strict=True)),
+        "drop": [drop for _, drop in tiles],
+        "is_divided": [each == box and len(tiles) > len(boxes) for each, _ in tiles],
+    }
+    return sight, columns, is_whole
 
 
 def _look(box: Box) -> str:

@@ -53,6 +53,7 @@ from rounddiag.schema.tables import CHANGES as CHANGES
 from rounddiag.schema.tables import CORRECTION_ROWS as CORRECTION_ROWS
 from rounddiag.schema.tables import GROUP_ROWS as GROUP_ROWS
 from rounddiag.schema.tables import LEGS as LEGS
+from rounddiag.schema.tables import LISTED as LISTED
 from rounddiag.schema.tables import PLACE_MEANS as PLACE_MEANS
 from rounddiag.schema.tables import ROUNDS as ROUNDS
 from rounddiag.schema.tables import RUN as RUN

@@ -324,6 +324,7 @@ CORRECTION_ROWS = TableSchema(
 )
 
 _EDGES = ("x0", "y0", "x1", "y1")  # left, top, right, lower
+LISTED = 10  # likely tokens of a place
 _asked = partial(TableSchema, built_by="ask", built_from="batch, model")
 ALTERNATIVES = _asked(
     one_row_per="token that a model could have written, and place",
@@ -358,5 +359,6 @@ TILES = _asked(
         count("picture", "picture of the sample", "int32"),
         *(count(name, "edge of the tile in pixels", "int32") for name in _EDGES),
         nat("drop", "mean log-prob that is lost without the tile", "float64"),
+        ColumnSchema("is_divided", "whether quarters of it are rows too", "bool"),
     ),
 )

@@ -9,7 +9,7 @@ Five floors, from the top:
 - `requests`: what the page may request, and the payload of each reply. `figures` draws
   the overview, `sample_view` has the tokens of a sample, `episode` its task, end and
   observations, `outcomes` how it ended in a word, `contexts` what the model saw,
-  `images` its screenshots and actions.
+  `answers` what a model would have written, `images` its screenshots and actions.
 - `lists`: the rows of the drawer; `trajectory_columns` has what those of samples say.
 - `session`: the state, with the frames that follow from it. `columns` has a batch's
   columns, `filters` decides which tokens are kept, `corrections` says what one

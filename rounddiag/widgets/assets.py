@@ -15,7 +15,7 @@ _SCRIPTS = (
     *("dom", "kernel", "figure", "dialogs", "fields", "filter", "corrections"),
     "controls",
     *("overview", "token_plot", "search", "token_spans", "round_text", "text"),
-    *("token_numbers", "screenshots", "sample"),
+    *("answer", "token_numbers", "screenshots", "sample"),
     *("attempts", "context"),
     *("drawer", "keys", "layout", "steps", "snapshot", "page"),
 )

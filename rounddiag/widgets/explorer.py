@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from rounddiag.batch import Batch
 from rounddiag.batch.address import Address
-from rounddiag.core.scores import ScoredAgain
+from rounddiag.core.scores import AskedModel, ScoredAgain
 from rounddiag.errors import FrameError
 from rounddiag.findings import Diagnosis
 from rounddiag.runs import Run
@@ -47,6 +47,7 @@ def explore(  # noqa: PLR0913 options, by keyword
     scope: str | None = None,
     log_probs: bool | None = None,
     text_color: str | None = None,
+    sight: bool | None = None,
     coordinates: str | None = None,
     correction: str | None = None,
     limit: float | None = None,
@@ -54,6 +55,7 @@ def explore(  # noqa: PLR0913 options, by keyword
     layout: Mapping[str, Any] | None = None,
     step: int | None = None,
     at: str | None = None,
+    answer: AskedModel | None = None,
     **removed: Any,  # noqa: ANN401 entries that older versions saved
 ) -> Explorer:
     """Explore a batch: rounds, samples, tokens, screenshots and actions, linked.
@@ -72,9 +74,14 @@ def explore(  # noqa: PLR0913 options, by keyword
         5}}`, `finding` (its number), `current={"sample": 3, "round": 1, "token": 0}`,
         `cells={"samples": [3, 4], "rounds": [1, 2]}`, `threshold` in nats, `correction`
         (its name) with another `limit`. The sample: `scope` of the token plot
-        (`"auto"`, `"round"`, `"sample"`), `log_probs`, `text_color`, `coordinates` of
-        actions, `notes`, `layout`. Of a run: `step`. `at="step 40 / task-08/1 / r3 /
-        t17"`, the address of a place, is short for `current`, and for `step` of a run.
+        (`"auto"`, `"round"`, `"sample"`), `log_probs`, `text_color`, `sight` (whether
+        the screenshot has the tiles of `answer`), `coordinates` of actions, `notes`,
+        `layout`. Of a run: `step`. `at="step 40 / task-08/1 / r3 / t17"`, the address
+        of a place, is short for `current`, and for `step` of a run.
+    answer : Answer, optional
+        What `rounddiag.ask` returned about this batch, or about the step that a run
+        opens at: likely tokens beside each token, and where the model looked on the
+        screenshot (key `v`).
     removed
         `axis`, `layers`, `batch` and `heatmap` of an older version: an error says what
         to use.
@@ -116,7 +123,7 @@ def explore(  # noqa: PLR0913 options, by keyword
     given = {
         name: value
         for name, value in locals().items()
-        if value is not None and name not in ("data", "step", "at", "removed")
+        if value is not None and name not in ("data", "step", "at", "answer", "removed")
     }
     address = None if at is None else Address.parse(at)
     steps, data = None, open_folder(data)
@@ -130,7 +137,7 @@ def explore(  # noqa: PLR0913 options, by keyword
         place = address.locate(batch)
         numbers = zip(("sample", "round", "token"), place, strict=True)
         given["current"] = {key: index for key, index in numbers if index is not None}
-    return Explorer(batch, steps, **given, **removed)
+    return Explorer(batch, steps, answer, **given, **removed)
 
 
 class Explorer:
@@ -141,6 +148,8 @@ class Explorer:
     batch : Batch
     steps : StepLine, optional
         The steps of a run, the batch being that of the open one.
+    answer : Answer, optional
+        Of this batch.
     **state
         As in `explore`.
 
@@ -162,6 +171,7 @@ class Explorer:
         self,
         batch: Batch,
         steps: StepLine | None = None,
+        answer: AskedModel | None = None,
         /,
         **state: Any,  # noqa: ANN401 entries of many types
     ) -> None:
@@ -169,7 +179,8 @@ class Explorer:
         self._steps = steps
         self._session = Session(batch, state)
         self._callbacks: list[Callable[[Explorer], object]] = []
-        self._requests = RequestHandler(self._session, self._run_callbacks)
+        self._answers = {batch.step: answer}
+        self._requests = self._new_handler()
         self._view: PageWidget | None = None
         self._preview = Preview(self._session)
 
@@ -278,9 +289,14 @@ class Explorer:
         self._callbacks.append(callback)
 
     def to_code(self) -> str:
-        """Return the code that opens the same files and shows the same state."""
+        """Return the code that opens the same files and shows the same state.
+
+        What has no file is called `batch` and `answer` in it.
+        """
         run = None if self._steps is None else self._steps.run.path
-        return write_code(self.batch, self._placed_session.state, run, self.step)
+        code = write_code(self.batch, self._placed_session.state, run, self.step)
+        answer = self._answers.get(self.batch.step)
+        return code if answer is None else f"{code[:-1]}, answer=answer)"
 
     def close(self) -> None:
         """Remove the explorer from the page, and free its frames.
@@ -367,8 +383,12 @@ class Explorer:
         session = session_at(self._session, batch)
         self._requests.clear_cache()
         self._steps.step, self._session = step, session
-        self._requests = RequestHandler(session, self._run_callbacks)
+        self._requests = self._new_handler()
         self._preview.session = session
+
+    def _new_handler(self) -> RequestHandler:
+        answer = self._answers.get(self.batch.step)
+        return RequestHandler(self._session, self._run_callbacks, answer)
 
     def _noting_errors(self, work: Callable[[], object]) -> object:
         try:

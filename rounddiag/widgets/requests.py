@@ -16,10 +16,12 @@ from plotly.offline import get_plotlyjs
 from rounddiag.batch import Batch
 from rounddiag.batch.html import describe_sources
 from rounddiag.checks import check
+from rounddiag.core.scores import AskedModel, require_answer
 from rounddiag.figures._parts.canvas import ThemeName
 from rounddiag.findings import Diagnosis
 from rounddiag.schema import Pair
 from rounddiag.stats.tail import overall
+from rounddiag.widgets.answers import answer_payload
 from rounddiag.widgets.contexts import context_payload
 from rounddiag.widgets.corrections import chosen_correction, describe_correction
 from rounddiag.widgets.figures import (
@@ -50,11 +52,21 @@ class RequestHandler:
     session : Session
     on_select : callable
         Called when the page selected another token, or other cells.
+    answer : AskedModel, optional
+        What a model has answered about the batch.
     """
 
-    def __init__(self, session: Session, on_select: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        on_select: Callable[[], None],
+        answer: AskedModel | None = None,
+    ) -> None:
         self._session = session
         self._on_select = on_select
+        self._answer = answer
+        if answer is not None:
+            require_answer(answer).require_fit(session.full_batch)
         self._cache = BatchCache(session.full_batch)
 
         # By the entries of the state that the figures show. Without a reference to the
@@ -169,8 +181,14 @@ class RequestHandler:
             self._cache,
             columns.known_roles(sample),
         )
-        facts = {"facts": columns.facts(sample), "mates": columns.mates(sample)}
-        return {**payload, **facts}
+        answer = self._answer and answer_payload(self._answer, sample)
+        return {
+            **payload,
+            "facts": columns.facts(sample),
+            "mates": columns.mates(sample),
+            "answer": answer,
+            "can_ask": answer is None and not session.batch.lacks("ids"),
+        }
 
     def _kept(self, sample: int) -> dict[str, Any]:
         tokens, columns = self._session.filtered_batch.tokens, self._session.own_columns

@@ -92,6 +92,7 @@ class State:
     log_probs: Whether it shows both log-probs too.
     text_color: What colours the text: `diff`, `probability`, `entropy`, `advantage`,
         `loss_mask` or `importance_weight`.
+    sight: Whether the screenshot has the tiles of the answer: where a model looked.
     coordinates: The frame in which the numbers of all actions are read: `pixels` of the
         screenshot, `thousand` (0 to 1000) or `unit` (0 to 1); None for that of their
         grammar.
@@ -118,6 +119,7 @@ class State:
     scope: _Scope = "auto"
     log_probs: bool = False
     text_color: TextColor = "diff"
+    sight: bool = False
     coordinates: Frame | None = None
     correction: str | None = None
     limit: float | None = None
@@ -150,8 +152,10 @@ class State:
         is_finding = self.finding is None or is_number
         number = "the number of a finding, or None"
         _check_entry("finding", self.finding, number, is_valid=is_finding)
-        is_switch = isinstance(self.log_probs, bool)
-        _check_entry("log_probs", self.log_probs, "True or False", is_valid=is_switch)
+        for key in ("log_probs", "sight"):
+            value = getattr(self, key)
+            is_switch = isinstance(value, bool)
+            _check_entry(key, value, "True or False", is_valid=is_switch)
         are_notes = isinstance(self.notes, list | tuple) and all(
             isinstance(note, Mapping)
             and set(note) in _NOTES

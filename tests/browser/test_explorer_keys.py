@@ -156,7 +156,7 @@ def test_a_question_mark_lists_the_keys(explored: Explored) -> None:
     explored.press("?")
     sheet = explored.find(".rdx-sheet")
     keys = sheet.locator("kbd").all_text_contents()
-    assert keys == [*"jknp→←][w↑↓gGbB/cmN", "space", *"fa,.TFt?", "Esc"]
+    assert keys == [*"jknp→←][w↑↓gGbB/cmN", "space", *"fa,.vTFt?", "Esc"]
     explored.lab.screenshot("explorer_keys")
     explored.page.keyboard.press("Escape")
     expect(sheet).to_be_hidden()

@@ -31,6 +31,7 @@ def answer() -> Answer:
         "x1": [224, 448, 336, 448],
         "y1": [336, 336, 336, 336],
         "drop": [-0.5, 2.0, 1e-5, 1.5],
+        "is_divided": [False, True, False, False],
     }
     frames: dict[str, Any] = {n: as_frame(table, {}) for n, table in TABLES.items()}
     frames["tiles"] = as_frame(TABLES["tiles"], {**keys, **tiles, "picture": 3})

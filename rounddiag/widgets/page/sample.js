@@ -163,8 +163,8 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     ...search,
   });
   const color = selectField("colour", (name) => onPlot({ text_color: name ?? "diff" }));
-  const screens = screenViewer({ onWanted: fetchPicture, onFrame: (name) => onPlot({ coordinates: name }), onSample: (sample) => onPlace({ sample }) });
-  const focus = focusPanel(onNote);
+  const screens = screenViewer({ onWanted: fetchPicture, onFrame: (name) => onPlot({ coordinates: name }), onSight: (isOn) => onPlot({ sight: isOn }), onSample: (sample) => onPlace({ sample }) });
+  const focus = focusPanel(onNote, (place) => addressOf(place, { ...search.known(), step: null }));
   const title = element("h2", { class: "rdx-title" });
   const noted = element("span", { class: "rdx-note-mark", hidden: true });
   const key = dropdown({ label: "i", name: "Colours and lines of the text", side: "right" }, text.key);
@@ -272,9 +272,10 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   }
 
   // What the state says of the pane.
-  function setState({ text_color: name, notes: all, filter, coordinates }) {
+  function setState({ text_color: name, notes: all, filter, coordinates, sight }) {
     [shadeName, notes] = [name, all];
     text.setColor(name);
+    screens.setSight(sight);
     if (frame !== coordinates) {
       frame = coordinates;
       screens.setFrame(frame);

@@ -140,7 +140,7 @@ function lightbox(onWanted) {
     picture?.free();
     picture = view?.shot ? viewedPicture(view, views) : null;
     fill(stage, picture?.node ?? sentence("No screenshot before this round."));
-    fill(caption, ...(view?.shot ? screenCaption(view) : []));
+    fill(caption, ...(view?.shot ? screenCaption(view) : []), view?.sight && sightScale(view.sight));
     if (view?.shot) onWanted(view.shot);
   }
 
@@ -164,7 +164,7 @@ const [CAPTION, PANEL_GAP, LEAST_TALL] = [24, 6, 100];
 const POINTING = ["click", "double_click", "drag", "move"];
 
 /** `onFrame` gets the frame in which the numbers of actions are read. */
-function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample) => {} }) {
+function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample) => {}, onSight = (_isOn) => {} }) {
   const seen = element("div", { class: "rdx-screens" });
   const large = lightbox(want);
   // The dialog must stay in the document, else it leaves the top layer.
@@ -172,6 +172,7 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
   const full = new Map();
   let [views, now, live, frame] = [null, null, [], null];
   let stepped = null; // to an earlier picture of the context
+  let isSight = false; // whether tiles are over the screenshot
 
   function show(trajectory, round, shots) {
     if (now?.trajectory !== trajectory) full.clear();
@@ -216,10 +217,11 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
     live.forEach((picture) => picture.free());
     live = [];
     views = viewsOf(now, full, frame, stepped);
+    if (isSight && views.current) views.current.sight = sightOf(now.trajectory, now.round, views.current.index);
     const { width, height } = views.current?.shot ?? {};
     // Reserve the shape: the next one is probably the same.
     if (width) seen.style.setProperty("--ratio", width / height);
-    fill(seen, ...screenNodes(views, now, { largeButton, figureOf, swap, frameChip, stepper, onSample }));
+    fill(seen, ...screenNodes(views, now, { largeButton, figureOf, swap, frameChip, sightBar, stepper, onSample }));
     if (!views.after?.shot) delete seen.dataset.after;
     arrange();
     large.show(views);
@@ -247,10 +249,13 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
   const follow = new ResizeObserver((changes) => {
     for (const { target, contentRect: { width, height } } of changes) {
       if (target.contains(node)) Object.assign(room, { width, height, panel: width === room.width ? room.panel : 0 });
-      else if (!target.querySelector("details[open]")) room.panel = Math.max(room.panel, height);
+      else if (!target.querySelector("details[open]")) room.panel = Math.max(room.panel, height - barsHeight(target));
     }
     arrange();
   });
+
+  // The bars of an answer are scrolled to, instead of a smaller picture.
+  const barsHeight = (panel) => panel.querySelector(".rdx-answer:has(.rdx-likely)")?.offsetHeight ?? 0;
 
   function arrange() {
     if (!room.width) return;
@@ -286,7 +291,14 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
     const now = frame ?? action.frame;
     const next = names[(names.indexOf(now) + 1) % names.length];
     const title = `The numbers of all actions are read as ${FRAMES[now]}; their grammar says ${FRAMES[action.frame]}. A click reads them as ${FRAMES[next]}.`;
-    return pushButton({ class: "rdx-chip rdx-frame", title, "aria-pressed": now !== action.frame }, () => onFrame(next === action.frame ? null : next), FRAMES[now]);
+    return pushButton({ class: "rdx-chip rdx-frame", title, "aria-pressed": String(now !== action.frame) }, () => onFrame(next === action.frame ? null : next), FRAMES[now]);
+  }
+
+  // Where the model looked, with the scale; of a picture of which the answer has a map.
+  function sightBar({ round, index, sight }) {
+    if (!sightOf(now.trajectory, round.round, index)) return sight === null && element("div", { class: "rdx-note" }, "no map of sight");
+    const button = pushButton({ class: "rdx-chip", title: "Where the model looked (v)", "aria-pressed": String(isSight) }, () => onSight(!isSight), "sight");
+    return element("div", { class: "rdx-sight-bar" }, button, sight && sightScale(sight));
   }
 
   function setFrame(newFrame) {
@@ -295,11 +307,17 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
     if (now) draw();
   }
 
+  function setSight(isOn) {
+    if (isOn === isSight) return;
+    isSight = isOn;
+    if (now) draw();
+  }
+
   const free = () => {
     follow.disconnect();
     [...live, large].forEach((picture) => picture.free());
   };
-  return { node, show, put, swap, step, fitInto, setFrame, large: (open) => large.toggle(open), isLarge: large.isOpen, free };
+  return { node, show, put, swap, step, fitInto, setFrame, setSight, large: (open) => large.toggle(open), isLarge: large.isOpen, free };
 }
 
 /** The numbers of the pictures that the model saw before a round. */
@@ -326,6 +344,7 @@ function viewsOf({ trajectory, round: number, shots }, full, frame, stepped = nu
 /** A picture of a view; of the one after an action, what did not change is dim. */
 function viewedPicture(view, views) {
   const picture = pictureOf(view.shot, view.action, { alt: screenName(view) });
+  if (view.sight) picture.node.querySelector("img")?.after(sightLayer(view.sight, view.shot));
   if (!view.action && !view.place) changedCells(views.current?.shot, view.shot).then((cells) => showChange(picture.node, view, cells), ignore);
   return picture;
 }
@@ -390,7 +409,7 @@ function changeText({ share }) {
   return share ? `${percent(share)} changed` : "nothing changed";
 }
 
-function screenNodes({ current, after }, { trajectory }, { largeButton, figureOf, swap, frameChip, stepper, onSample }) {
+function screenNodes({ current, after }, { trajectory }, { largeButton, figureOf, swap, frameChip, sightBar, stepper, onSample }) {
   if (!current) return [sentence("No round selected.")];
   if (trajectory.rounds.every((round) => round.screenshot === null)) return [noScreenshots(trajectory, onSample)];
   const { round, screenshot } = current.round;
@@ -402,6 +421,7 @@ function screenNodes({ current, after }, { trajectory }, { largeButton, figureOf
     screenFigure(current, largeButton(figureOf(current)), "rdx-current", [stepper(current), frameChip(), button("after ›")]),
     !current.place && before?.screenshot === screenshot && sentence(`Same screenshot as round ${before.round}.`),
     after?.shot && screenFigure(after, largeButton(figureOf(after)), "rdx-after", [button("‹ before")]),
+    sightBar(current),
   ];
 }
 

@@ -18,7 +18,7 @@ const FACTS = [
 const NUM_FIRST = 5; // facts that are always visible
 
 /** The elements stay, and their texts change: with each key another token is shown. */
-function focusPanel(onNote) {
+function focusPanel(onNote, addressAt = (_place) => "") {
   const none = sentence("No token selected. Click one in the text.");
   const piece = element("div", {});
   const scores = [scoreRow(), scoreRow()];
@@ -31,7 +31,8 @@ function focusPanel(onNote) {
   const more = element("details", { class: "rdx-more" }, element("summary", {}, "more"), list(facts.slice(NUM_FIRST)), ofFile);
   const note = noteField(onNote);
   const table = scoreTable(scores);
-  const parts = [piece, table, list(facts.slice(0, NUM_FIRST)), note.node, more];
+  const likely = element("div", { class: "rdx-answer" });
+  const parts = [piece, table, likely, list(facts.slice(0, NUM_FIRST)), note.node, more];
   const attributes = { class: "rdx-focus", "aria-label": "Token", "aria-live": "polite", "aria-atomic": "true" };
   const node = element("section", attributes, none);
 
@@ -73,6 +74,8 @@ function focusPanel(onNote) {
     const [logProbs, probabilities] = [Number, Math.exp].map((of) => alignDecimals(rows.map(([, value]) => number(of(value)))));
     fill(table.lastChild, ...scores.slice(0, rows.length).map((row) => row.node));
     rows.forEach((row, at) => scores[at].show(row, logProbs[at], probabilities[at]));
+    const place = { sample: trajectory.sample, round: round.round, token: index - round.first };
+    fill(likely, ...alternativesPanel(trajectory, place, addressAt(place)));
     if (none.isConnected) fill(node, ...parts);
     return undefined;
   }
