@@ -98,7 +98,7 @@ LINES = {
     "columns": 959,
     "core": 3_885,
     "export": 840,
-    "figures": 7_308,
+    "figures": 7_315,
     "findings": 9_298,
     "loaders": 15_139,
     "proof": 11_762,
@@ -107,10 +107,10 @@ LINES = {
     "stats": 2_945,
     "text": 956,
     "vision": 1_416,
-    "widgets": 5_372,
+    "widgets": 5_427,
     "modules": 937,
-    "tests": 83_803,
-    "JavaScript": 5_439,
+    "tests": 84_112,
+    "JavaScript": 5_465,
 }
 
 
