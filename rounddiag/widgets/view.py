@@ -73,8 +73,10 @@ class PageWidget(anywidget.AnyWidget):
 
     @traitlets.validate("current", "state")
     def _changed(self, proposal: Any) -> dict[str, Any]:  # noqa: ANN401 a Bunch
-        name, value = proposal.trait.name, proposal.value
-        return value if self._change is None else self._change(name, value)
+        value: dict[str, Any] = proposal.value
+        if self._change is None:
+            return value
+        return self._change(proposal.trait.name, value)
 
     def notify(self, name: str, **facts: object) -> None:
         """Send a notification to every page that shows this widget."""
