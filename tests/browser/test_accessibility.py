@@ -91,7 +91,7 @@ def test_a_report_has_no_grave_fault(
     assert grave_faults(opened.page, "html") == []
     expect(
         opened.page.get_by_role("main").get_by_role("heading", level=1)
-    ).to_have_text("image_window.parquet")
+    ).to_contain_text("image_window.parquet")
     opened.context.close()
 
 
