@@ -10,12 +10,13 @@ from weakref import WeakSet
 
 import pandas as pd
 import plotly.graph_objects as go
+from traitlets import TraitError
 from typing_extensions import Self
 
 from rounddiag.batch import Batch
 from rounddiag.batch.address import Address
 from rounddiag.core.scores import AskedModel, ScoredAgain
-from rounddiag.errors import FrameError
+from rounddiag.errors import FrameError, RounddiagError
 from rounddiag.findings import Diagnosis
 from rounddiag.runs import Run
 from rounddiag.schema import OPENED_WITH
@@ -206,6 +207,7 @@ class Explorer:
             self._open_step(rest.pop("step"))
         self._session.change(rest)
         self._notify("changed")
+        self._set_traits()
 
     @property
     def step(self) -> int | None:
@@ -270,6 +272,21 @@ class Explorer:
     def selected_rounds(self, rows: pd.DataFrame) -> None:
         self.selection = rows
 
+    @property
+    def widget(self) -> PageWidget:
+        """The ipywidget that shows it, to lay out, observe and link with others.
+
+        Its traits `current` and `state` are those of the explorer, as dictionaries:
+        `ipywidgets.jslink((a.widget, "current"), (b.widget, "current"))` lets two
+        explorers go to the same places.
+        """
+        if self._view is None:
+            self._view = PageWidget(self._handle, self._change_trait)
+            self._set_traits()
+        if self._steps is not None:
+            self._steps.follow(self._view.notify)
+        return self._view
+
     def figure(self, name: str) -> go.Figure:
         """Return one of the visible figures, to keep or to save.
 
@@ -329,11 +346,8 @@ class Explorer:
         self._preview.show(self._display_())
 
     def _display_(self) -> PageWidget:
-        """Open the page, and return the widget, which marimo shows by itself."""
-        self._view = self._view or PageWidget(self._handle)
-        if self._steps is not None:
-            self._steps.follow(self._view.notify)
-        return self._view
+        """Return the widget, which marimo shows by itself."""
+        return self.widget
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the widget, and for hosts without widgets the picture and a hint."""
@@ -362,7 +376,27 @@ class Explorer:
     def _handle(self, name: str, args: dict[str, Any], buffers: list[bytes]) -> object:
         if name == "snapshot":
             return self._preview.update(buffers[0])
-        return self._noting_errors(partial(self._answer, name, args))
+        before = self._session.state
+        reply = self._noting_errors(partial(self._answer, name, args))
+        if self._session.state is not before:
+            self._set_traits()
+        return reply
+
+    def _change_trait(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
+        """Change the state as a trait of the widget was; return what it is then."""
+        if value != getattr(self, name):
+            try:
+                setattr(self, name, value)
+            except RounddiagError as error:
+                self.last_error = error
+                self._notify("failed", error=error_payload(error))
+                raise TraitError(str(error)) from error
+        return cast("dict[str, Any]", getattr(self, name))
+
+    def _set_traits(self) -> None:
+        if self._view is not None:
+            self._view.state = self.state
+            self._view.current = self.current
 
     def _answer(self, name: str, args: dict[str, Any]) -> object:
         """Reply from the batch; of a run, open a step, and add the line of steps."""

@@ -15,6 +15,7 @@ from time import perf_counter, sleep
 from typing import Any
 
 import anywidget
+import traitlets
 
 from rounddiag.batch import Batch
 from rounddiag.batch.html import table
@@ -30,6 +31,7 @@ from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import State
 
 Handler = Callable[[str, dict[str, Any], list[bytes]], object]
+Change = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
 _log = logging.getLogger(__name__)
@@ -46,16 +48,35 @@ class PageWidget(anywidget.AnyWidget):
     handler : callable
         Takes the name of a request, its arguments and its buffers. The page shows what
         it raises.
+    change : callable
+        Takes the name of a trait and what it was set to, and returns what it is then.
+
+    Attributes
+    ----------
+    current, state
+        Those of the explorer, as traits: observe, link or set them.
     """
 
     # Text instead of a path: for a path anywidget would keep each widget alive.
     _esm = script()
     _css = theme_css() + style()
 
-    def __init__(self, handler: Handler) -> None:
+    current = traitlets.Dict().tag(sync=True)
+    # Not for the page, so that a notebook does not save notes and values of the batch.
+    state = traitlets.Dict()
+
+    def __init__(self, handler: Handler, change: Change) -> None:
         super().__init__()
         self._handler: Handler | None = handler
+        self._change: Change | None = change
         self.on_msg(self._on_message)
+
+    @traitlets.validate("current", "state")
+    def _changed(self, proposal: Any) -> dict[str, Any]:  # noqa: ANN401 a Bunch
+        value: dict[str, Any] = proposal.value
+        if self._change is None:
+            return value
+        return self._change(proposal.trait.name, value)
 
     def notify(self, name: str, **facts: object) -> None:
         """Send a notification to every page that shows this widget."""
@@ -63,8 +84,8 @@ class PageWidget(anywidget.AnyWidget):
         self.send(plain, buffers)
 
     def close(self) -> None:
-        """Close it, and release the handler."""
-        self._handler = None
+        """Close it, and release the explorer."""
+        self._handler = self._change = None
         self.on_msg(self._on_message, remove=True)
         self.layout.close()  # a widget of its own, which nothing else would close
         super().close()
@@ -185,7 +206,8 @@ def error_payload(error: Exception) -> dict[str, str]:
 _NOT_LIVE = (
     "The explorer itself needs a running JupyterLab. If it is missing, run"
     " <code>pip install jupyterlab_widgets anywidget</code> in the environment of"
-    " JupyterLab, and reload the page."
+    " JupyterLab, and reload the page. <code>rounddiag.report</code> writes a page that"
+    " needs no Python."
 )
 
 _CLOSED = "The explorer is closed. Display it again to continue."
@@ -217,6 +239,7 @@ class Preview:
     def show(self, view: PageWidget) -> None:
         """Display the preview, and the widget under it."""
         self._handle = _display(self._handle, self.bundle())
+        view.add_class("rdx-under-preview")
         data, metadata = view._repr_mimebundle_() or ({}, {})
         # Without text, a front end without widgets shows nothing.
         self._widget = _display(self._widget, {**data, "text/plain": ""}, metadata)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ipywidgets
 import numpy as np
 import pytest
+from traitlets import TraitError
 
 import rounddiag as rd
 from rounddiag import explore
@@ -180,3 +182,47 @@ def test_control_characters_of_a_file_name_are_printable(tmp_path: Path) -> None
     page = (tmp_path / "report.html").read_text()
     for text in (bundle["text/plain"], bundle["text/html"], page):
         assert not {"\x1b", "\x07", "\u202e"} & {*text}
+
+
+def test_traits_of_the_widget_are_those_of_the_explorer() -> None:
+    first, second = (explore(hand_batch(), current={"sample": 0}) for _ in range(2))
+    heard: list[Any] = []
+    first.widget.observe(lambda change: heard.append(change.new), "current")
+    link = ipywidgets.link((first.widget, "current"), (second.widget, "current"))
+    first.current = {"sample": 1}
+    second.widget.current = {"sample": 0, "round": 1}  # completed
+    first._handle("select", {"changes": {"current": {"sample": 1}}}, [])
+    first.widget.set_state({"current": {"sample": 0}})  # as a page sets it
+    samples_and_rounds = [(place["sample"], place["round"]) for place in heard]
+    assert samples_and_rounds == [(1, 0), (0, 1), (1, 1), (0, 0)]
+    assert second.current == first.current == heard[-1]
+    assert second.state == first.state == second.widget.state
+    second.widget.state = {"metric": "diff"}
+    assert second.state["metric"] == second.widget.state["metric"] == "diff"
+    assert second.widget.state["current"] == heard[-1]
+    link.unlink()
+    first.close()
+    second.close()
+
+
+def test_a_place_that_is_not_there_leaves_the_traits() -> None:
+    explorer = explore(hand_batch(), current={"sample": 1})
+    before = explorer.widget.current
+    for set_to in (
+        lambda place: setattr(explorer.widget, "current", place),
+        lambda place: explorer.widget.set_state({"current": place}),
+    ):
+        with pytest.raises(TraitError, match="sample 99"):
+            set_to({"sample": 99})
+        assert explorer.widget.current == explorer.current == before
+        assert "sample 99" in str(explorer.last_error)
+    explorer.close()
+
+
+def test_a_notebook_saves_no_state_of_the_batch() -> None:
+    note = {"sample": 0, "text": "private"}
+    with explore(hand_batch(), notes=[note]) as explorer:
+        assert explorer.widget.state["notes"] == [note]
+        saved = explorer.widget.get_state()
+        assert saved["current"]["sample"] == explorer.current["sample"]
+        assert "private" not in str(saved)

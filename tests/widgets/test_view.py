@@ -40,6 +40,10 @@ def ask(view: PageWidget, **others: Any) -> None:
     view._handle_custom_msg(question, [memoryview(b"two")])
 
 
+def unchanged(_: str, value: dict[str, Any]) -> dict[str, Any]:
+    return value
+
+
 def test_a_question_is_answered_with_buffers(sent: list[Any]) -> None:
     asked = []
 
@@ -47,7 +51,7 @@ def test_a_question_is_answered_with_buffers(sent: list[Any]) -> None:
         asked.append(question)
         return {"sum": np.array([3], np.int32)}
 
-    view = PageWidget(answer)
+    view = PageWidget(answer, unchanged)
     ask(view)
     assert asked == [("add", {"x": 1}, [b"two"])]
     plain = {"kind": "reply", "id": 7, "result": {"sum": {"$": 0, "dtype": "int32"}}}
@@ -67,7 +71,7 @@ def test_slow_answers_come_in_order_from_one_thread_also_after_errors(
 
         return work
 
-    view = PageWidget(answer)
+    view = PageWidget(answer, unchanged)
     begun = threading.active_count()
     for number in range(300):
         ask(view, args={"x": number % 3})
@@ -91,7 +95,10 @@ def test_what_waits_when_the_widget_is_closed_is_not_done(sent: list[Any]) -> No
 
         return work
 
-    view, other = PageWidget(answer), PageWidget(lambda *_: done.set)
+    view, other = (
+        PageWidget(answer, unchanged),
+        PageWidget(lambda *_: done.set, unchanged),
+    )
     for number in range(9):
         ask(view, args={"x": number})
     ask(other)
@@ -109,7 +116,7 @@ def test_an_error_is_an_answer(sent: list[Any]) -> None:
     def answer(*_: Any) -> None:
         raise KeyError(3)
 
-    view = PageWidget(answer)
+    view = PageWidget(answer, unchanged)
     ask(view)
     error = {"type": "KeyError", "message": "3"}
     assert sent == [({"kind": "reply", "id": 7, "error": error}, [])]
@@ -122,14 +129,14 @@ def test_an_error_is_an_answer(sent: list[Any]) -> None:
 def test_what_is_no_question_is_not_answered(
     changes: dict[str, Any], sent: list[Any]
 ) -> None:
-    view = PageWidget(lambda *_: pytest.fail("was asked"))
+    view = PageWidget(lambda *_: pytest.fail("was asked"), unchanged)
     ask(view, **changes)
     assert sent == []
     view.close()
 
 
 def test_pages_are_sent(sent: list[Any]) -> None:
-    view = PageWidget(print)
+    view = PageWidget(print, unchanged)
     view.notify("changed", by="python")
     assert sent == [({"kind": "notify", "name": "changed", "by": "python"}, [])]
     view.close()
@@ -137,7 +144,7 @@ def test_pages_are_sent(sent: list[Any]) -> None:
 
 def test_a_closed_widget_answers_nobody_and_leaves_nothing(sent: list[Any]) -> None:
     before = set(_instances)
-    view = PageWidget(print)
+    view = PageWidget(print, unchanged)
     assert len(set(_instances) - before) == 2  # with its layout
     view.close()
     view.close()
@@ -151,7 +158,7 @@ def test_a_closed_widget_answers_nobody_and_leaves_nothing(sent: list[Any]) -> N
 
 
 def test_its_state_is_the_script_and_nothing_of_a_batch() -> None:
-    view = PageWidget(print)
+    view = PageWidget(print, unchanged)
     long = {
         key: value for key, value in view.get_state().items() if len(str(value)) > 99
     }

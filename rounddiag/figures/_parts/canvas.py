@@ -162,6 +162,11 @@ def opacity_changes(old: Theme, new: Theme) -> dict[str, str]:
 class Figure(go.Figure):  # type: ignore[misc]
     """A figure that pages without plotly replace by a picture or text."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 plotly's
+        super().__init__(*args, **kwargs)
+        # By it shinywidgets knows a figure of plotly; pickle needs that of the class.
+        self.__dict__["__module__"] = go.Figure.__module__
+
     def _ipython_display_(self) -> None:
         if is_in_jupyter():
             publish(self, self._style())

@@ -19,9 +19,11 @@ from rounddiag.figures._parts.labels import plain_text
 # What plotly sends in Jupyter; with another renderer the user wants something else.
 _IN_JUPYTER = "plotly_mimetype"
 _WITHOUT_PLOTLY = (
-    "This page cannot draw the figure: plotly is missing. Run"
-    " <code>pip install plotly</code> in the environment of JupyterLab, and reload the"
-    " page."
+    "This page cannot draw the figure. JupyterLab can: run <code>pip install"
+    " plotly</code> in its environment, and reload the page. A page exported by"
+    " nbconvert has figures if the notebook runs"
+    " <code>plotly.io.renderers.default = 'notebook'</code> first;"
+    " <code>rounddiag.report</code> writes one without a notebook."
 )
 # Where plotly puts a colour: in the style of shapes, in that of text within a title, in
 # attributes of hatches, and behind all of it.

@@ -33,9 +33,10 @@ function kernelNote() {
 /** A button that opens a panel beside it; one panel of the explorer is open at a time. It
  * is in the top layer, where no pane clips it. */
 function dropdown({ label, name, side = "left" }, ...content) {
-  const summary = element("summary", { class: "rdx-button", title: name, "aria-label": name }, label);
+  const summary = element("summary", { class: "rdx-button", title: name }, label);
   const panel = element("div", { class: "rdx-panel", popover: "manual" }, ...content);
   const node = element("details", { class: "rdx-dropdown" }, summary, panel);
+  (label ? summary : node).ariaLabel = name; // a sentence that comes later is its own name
   const follow = () => placeInTopLayer(panel, summary.getBoundingClientRect(), side);
   const grown = new ResizeObserver(follow);
   node.addEventListener("toggle", () => {
@@ -97,14 +98,17 @@ function tooltip() {
 /** Close the open panels that do not contain a node; tells whether there were any. */
 function closeDropdowns(root, target = null) {
   const open = [...root.querySelectorAll(".rdx-dropdown[open]")].filter((panel) => !panel.contains(target));
-  for (const panel of open) panel.open = false;
+  for (const panel of open) {
+    if (panel.contains(root.getRootNode().activeElement)) panel.querySelector("summary").focus();
+    panel.open = false;
+  }
   return open.length > 0;
 }
 
 function sheet() {
   const title = element("h3", {});
   const close = pushButton({ "aria-label": "Close" }, hide, "×");
-  const body = element("div", { class: "rdx-sheet-body" });
+  const body = element("div", { class: "rdx-sheet-body", tabindex: 0 });
   const head = element("header", {}, title, close);
   const node = element("dialog", { class: "rdx-sheet" }, head, body);
 

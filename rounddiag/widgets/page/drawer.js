@@ -12,7 +12,7 @@ const LISTS = {
   hits: "Hits",
   notes: "Notes",
 };
-const LINE_HEIGHT = 22; // of a row, as in the style
+const LINE_HEIGHT = 24; // of a row, as in the style
 const PAGE_ROWS = 200; // as in lists.py
 // Of a column: the least width in pixels, and the most.
 const CELL_WIDTHS = { piece: [180, "3fr"], wide: [140, "4fr"], text: [64, "1fr"], part: [96, "140px"] };

@@ -1,15 +1,24 @@
 // @ts-check
 // A plotly figure in a pane, what the mouse does in it, and the notebook's theme.
 
+// Of JupyterLab and Voila, VS Code (whose last kind is "vscode-high-contrast-light"), and
+// marimo.
+function isDarkPage() {
+  const { jpThemeLight, vscodeThemeKind: kind } = document.body.dataset;
+  if (jpThemeLight || kind) return jpThemeLight === "false" || /dark|contrast$/.test(kind ?? "");
+  return document.querySelector("html.dark, body.dark") !== null;
+}
+
 function pageTheme(onChange) {
-  const read = () => (document.body.dataset.jpThemeLight === "false" ? "dark" : "light");
+  const read = () => (isDarkPage() ? "dark" : "light");
   let theme = read();
   const watch = new MutationObserver(() => {
     if (read() === theme) return;
     theme = read();
     onChange(theme);
   });
-  watch.observe(document.body, { attributeFilter: ["data-jp-theme-light"] });
+  const attributeFilter = ["data-jp-theme-light", "data-vscode-theme-kind", "class"];
+  for (const node of [document.documentElement, document.body]) watch.observe(node, { attributeFilter });
   return { now: () => theme, close: () => watch.disconnect() };
 }
 

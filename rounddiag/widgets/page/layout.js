@@ -14,6 +14,7 @@ const OPEN_DRAWER_FROM = [1400, 800]; // width and height
  * `onChange` gets what was changed by hand; `onResize` follows the window. */
 function paneLayout(nodes, onChange, onResize) {
   let layout = {};
+  const rooms = [paneRoom(nodes.reading, READING_ROOM), paneRoom(nodes.side, SIDE_ROOM)];
   const area = () => nodes.root.closest(".jp-WindowedPanel-outer, .jp-Notebook")?.clientHeight ?? innerHeight;
   const height = () => Math.round(layout.height ?? clamp(0.9 * area(), ...HEIGHTS));
   const share = (name) => (layout[name] ? `${(100 * layout[name]).toFixed(2)}%` : null);
@@ -30,51 +31,57 @@ function paneLayout(nodes, onChange, onResize) {
     apply();
   }
 
-  const splitter = (name, label, isVertical, size, move) => {
+  // Of a node within another, in shares of its width; of any other, in pixels of height.
+  // `sign` is -1 where the node is at the right of its splitter, or below it.
+  /** @param {string} name @param {string} label
+   * @param {{ of: HTMLElement, within?: HTMLElement, ends: number[], sign?: number }} what */
+  const splitter = (name, label, { of, within, ends, sign = 1 }) => {
     const attributes = {
       class: `rdx-splitter rdx-split-${name}`,
       role: "separator",
       tabindex: 0,
-      "aria-orientation": isVertical ? "vertical" : "horizontal",
+      "aria-orientation": within ? "vertical" : "horizontal",
       "aria-label": label,
+      ...spoken(ends[0], ends, within),
     };
     const node = element("div", attributes);
+    const box = (other) => other.getBoundingClientRect()[within ? "width" : "height"];
+    const move = (from, by) => {
+      const size = from + sign * by;
+      set(name, within ? clamp(size / box(within), ...ends) : Math.round(clamp(size, ...ends)));
+    };
     const tell = () => onChange({ [name]: layout[name] });
     node.addEventListener("pointerdown", (event) => {
-      const [from, before] = [isVertical ? event.clientX : event.clientY, size()];
+      const [from, before] = [within ? event.clientX : event.clientY, box(of)];
       node.setPointerCapture(event.pointerId);
-      node.onpointermove = (to) => move(before, (isVertical ? to.clientX : to.clientY) - from);
+      node.onpointermove = (to) => move(before, (within ? to.clientX : to.clientY) - from);
       node.onlostpointercapture = () => {
         node.onpointermove = node.onlostpointercapture = null;
         tell();
       };
     });
     node.addEventListener("keydown", (event) => {
-      const keys = isVertical ? ["ArrowLeft", "ArrowRight"] : ["ArrowUp", "ArrowDown"];
+      const keys = within ? ["ArrowLeft", "ArrowRight"] : ["ArrowUp", "ArrowDown"];
       const step = [-KEY_STEP, KEY_STEP][keys.indexOf(event.key)];
       if (!step) return;
       event.stopPropagation();
       event.preventDefault();
-      move(size(), step);
+      move(box(of), step);
       tell();
     });
+    const sized = new ResizeObserver(() => {
+      const size = within ? box(of) / box(within) : box(of);
+      for (const [key, value] of Object.entries(spoken(size, ends, within))) node.setAttribute(key, value);
+    });
+    for (const resized of [of, within]) if (resized) sized.observe(resized);
+    rooms.push(sized);
     return node;
   };
-  const width = (node) => node.getBoundingClientRect().width;
-  const part = (name, pixels, whole) => set(name, clamp(pixels / whole, ...SHARES[name]));
   const splitters = {
-    height: splitter("height", "Height of the explorer", false, () => nodes.root.getBoundingClientRect().height, (from, by) =>
-      set("height", Math.round(clamp(from + by, ...HEIGHTS))),
-    ),
-    columns: splitter("columns", "Width of the overview", true, () => width(nodes.overview), (from, by) =>
-      part("columns", from + by, width(nodes.main)),
-    ),
-    side: splitter("side", "Width of the screenshot", true, () => width(nodes.side), (from, by) =>
-      part("side", from - by, width(nodes.sample)),
-    ),
-    drawer: splitter("drawer", "Height of the drawer", false, () => nodes.drawer.getBoundingClientRect().height, (from, by) =>
-      set("drawer", Math.round(clamp(from - by, ...DRAWER_HEIGHTS))),
-    ),
+    height: splitter("height", "Height of the explorer", { of: nodes.root, ends: HEIGHTS }),
+    columns: splitter("columns", "Width of the overview", { of: nodes.overview, within: nodes.main, ends: SHARES.columns }),
+    side: splitter("side", "Width of the screenshot", { of: nodes.side, within: nodes.sample, ends: SHARES.side, sign: -1 }),
+    drawer: splitter("drawer", "Height of the drawer", { of: nodes.drawer, ends: DRAWER_HEIGHTS, sign: -1 }),
   };
   nodes.main.insertBefore(splitters.columns, nodes.main.lastChild);
   nodes.sample.append(splitters.side);
@@ -86,7 +93,6 @@ function paneLayout(nodes, onChange, onResize) {
   }
 
   addEventListener("resize", follow);
-  const rooms = [paneRoom(nodes.reading, READING_ROOM), paneRoom(nodes.side, SIDE_ROOM)];
   return {
     show: (newLayout) => {
       layout = newLayout;
@@ -117,6 +123,12 @@ function paneRoom(node, [little, much]) {
   });
   follow.observe(node);
   return follow;
+}
+
+/** A size and its ends as a splitter says them: percent, or pixels. */
+function spoken(size, ends, isShare) {
+  const [now, min, max] = [size, ...ends].map((value) => Math.round(isShare ? 100 * value : value));
+  return { "aria-valuenow": now, "aria-valuemin": min, "aria-valuemax": max };
 }
 
 function setVariable(node, name, value) {

@@ -136,9 +136,9 @@ class ExplorerPage {
     return element("div", attributes, parts.map(({ node }) => node));
   }
 
-  // In JupyterLab, a live explorer hides the output above it, which is its preview.
+  // In JupyterLab, a live explorer hides the output above it where that is its preview.
   markLive(isLive) {
-    this.node.closest(".jp-OutputArea-child")?.classList.toggle("rdx-live", isLive);
+    this.node.closest(".rdx-under-preview")?.closest(".jp-OutputArea-child")?.classList.toggle("rdx-live", isLive);
   }
 
   // Of a narrow explorer.

@@ -162,7 +162,9 @@ const followSystem = () => (document.body.dataset.jpThemeLight = String(!isDark.
 followSystem();
 isDark.addEventListener("change", followSystem);
 const report = new ExplorerPage(connectPage);
-document.getElementById("words").replaceWith(report.node);
+const words = document.getElementById("words");
+words.replaceChildren(words.querySelector("h1"), report.node);
+words.removeAttribute("id");
 // `report.html#step 40 / task-08/1 / r3 / t17` opens there.
 function goToAddress() {
   const place = location.hash && placeNamed(decodeURIComponent(location.hash.slice(1)), report.known());

@@ -92,7 +92,7 @@ function roundStrip({ onRound, onSeen = () => {}, frame = () => null }) {
       button.classList.toggle("rdx-dropped", !size);
       if (shown.lacks) return;
       button.querySelector(".rdx-card-value").textContent = size ? cardValue(mean, broken) : "none kept";
-      button.title = button.ariaLabel = cardTitle({ ...shown.rounds[at], error: errorOf(shown, shown.rounds[at]) }, mean, broken, Boolean(flags));
+      button.title = cardTitle({ ...shown.rounds[at], error: errorOf(shown, shown.rounds[at]) }, mean, broken, Boolean(flags));
     });
   }
 
@@ -109,7 +109,7 @@ function roundStrip({ onRound, onSeen = () => {}, frame = () => null }) {
 
 function roundCard(round, error) {
   const title = cardTitle({ ...round, error }, round.mean_abs_diff, round.num_nonfinite, false);
-  const attributes = { type: "button", class: "rdx-card", tabindex: -1, "data-round": round.round, title, "aria-label": title };
+  const attributes = { type: "button", class: "rdx-card", tabindex: -1, "data-round": round.round, title };
   return element("button", attributes, ...cardParts({ ...round, error }));
 }
 

@@ -239,8 +239,7 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
   }
 
   function largeButton(picture) {
-    const title = "Show large (f)";
-    return pushButton({ class: "rdx-enlarge", title, "aria-label": title }, () => large.toggle(true), picture);
+    return pushButton({ class: "rdx-enlarge", title: "Show large (f)" }, () => large.toggle(true), picture);
   }
 
   // Large: before and after above each other, side by side, or in one place, whichever
