@@ -79,6 +79,18 @@ class TokenRuns(NamedTuple):
                 )
         return self
 
+    def may_be_parts(self, ids: Array) -> bool:
+        """Return whether some are so close that they may be parts of one picture.
+
+        Pictures of one run each have the same token before all of them, and the same
+        after: `<|vision_start|>` and `<|vision_end|>`.
+        """
+        starts, stops = self.start[1:], (self.start + self.length)[:-1]
+        before = ids[self.start[self.start > 0] - 1]
+        is_close = bool((starts - stops <= _LONGEST_GAP).any())
+        is_alike = all(len({*near.tolist()}) == 1 for near in (before, ids[stops]))
+        return is_close and not is_alike
+
     def at(self, rows: Array | slice) -> TokenRuns:
         """Return some of the runs."""
         return TokenRuns(*(column[rows] for column in self))
