@@ -91,25 +91,25 @@ def test_a_library_stays_in_its_layers(library: str, layers: set[str]) -> None:
 # and of the tests; and lines of JavaScript. A change that raises a number edits it here
 # and says why in its message; one that lowers it lowers it here.
 LINES = {
-    "batch": 5_767,
+    "batch": 5_811,
     "capture": 2_890,
     "checks": 4_074,
     "cli": 1_931,
     "columns": 959,
-    "core": 3_885,
+    "core": 3_909,
     "export": 840,
     "figures": 7_308,
     "findings": 9_298,
     "loaders": 15_139,
-    "proof": 11_584,
+    "proof": 11_659,
     "runs": 2_642,
     "schema": 1_268,
     "stats": 2_945,
     "text": 956,
-    "vision": 1_416,
+    "vision": 1_428,
     "widgets": 5_372,
     "modules": 937,
-    "tests": 83_814,
+    "tests": 84_159,
     "JavaScript": 5_439,
 }
 

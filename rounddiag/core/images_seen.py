@@ -107,18 +107,20 @@ def _image_runs(batch: Batch) -> list[tuple[Array, Array] | None] | None:
     if batch.response_ids is None or batch.num_positions > _MAX_SEARCHED:
         return None
     ids, mask = to_numpy(batch.response_ids), to_numpy(batch.response_mask != 0)
-    image = _image_id(batch, ids, mask)
+    offsets = to_numpy(batch.offsets)[:-1]
+    stops = offsets + to_numpy(batch.lengths)
+    observed = np.where(mask, -1, ids)
+    rows = [observed[a:b] for a, b in zip(offsets, stops, strict=True)]
+    image = _image_id(rows)
     if image is None:
         return None
-    observed, offsets = np.where(mask, -1, ids), to_numpy(batch.offsets)
-    stops = offsets[:-1] + to_numpy(batch.lengths)
     found: list[tuple[Array, Array] | None] = []
-    for sample, (start, stop) in enumerate(zip(offsets[:-1], stops, strict=True)):
-        whole, before, number = observed[start:stop], None, 0
+    for sample, own in enumerate(rows):
+        whole, before, number = own, None, 0
         if batch.prompt_ids is not None and batch.prompt_offsets is not None:
             edges = batch.prompt_offsets[sample : sample + 2].tolist()
             before = to_numpy(batch.prompt_ids[slice(*edges)])
-            whole = np.r_[before, whole]
+            whole = np.r_[before, own]
             number = 0 if batch.images is None else len(batch.images[sample])
         pictures = _pictures(whole, image, number)
         if pictures is None:
@@ -130,16 +132,14 @@ def _image_runs(batch: Batch) -> list[tuple[Array, Array] | None] | None:
     return found if any(found) else None
 
 
-def _image_id(batch: Batch, ids: Array, mask: Array) -> int | None:
+def _image_id(observed: Sequence[Array]) -> int | None:
     """Return the id of most long runs in observations, if there are enough."""
-    offsets = to_numpy(batch.offsets)
-    begins, size, row = _runs(ids, mask, offsets)
-    ends = offsets[:-1] + to_numpy(batch.lengths)
-    inside = ~mask[begins]
-    inside &= begins + size <= ends[row]  # not the padding at the end
-    if inside.sum() < _MIN_IMAGES:
+    every = [TokenRuns.of_ids(ids) for ids in observed]
+    long = [(runs.length >= _IMAGE_RUN) & (runs.token >= 0) for runs in every]
+    tokens = [runs.token[rows] for runs, rows in zip(every, long, strict=True)]
+    if sum(map(len, tokens)) < _MIN_IMAGES:
         return None
-    known, counts = np.unique(ids[begins[inside]], return_counts=True)
+    known, counts = np.unique(np.concatenate(tokens), return_counts=True)
     return int(known[counts.argmax()])
 
 
@@ -152,18 +152,6 @@ def _pictures(ids: Array, image: int, number: int) -> TokenRuns | None:
         stop = joined.start + joined.length
         return joined._replace(length=tokens[stop] - tokens[joined.start])
     return None if runs.may_be_parts(ids) else runs
-
-
-def _runs(ids: Array, mask: Array, offsets: Array) -> tuple[Array, Array, Array]:
-    """Return where long runs of one id and mask begin, their lengths and samples."""
-    change = (np.diff(ids) != 0) | np.diff(mask)
-    is_first = np.r_[True, change][: len(ids)]
-    is_first[offsets[:-1][offsets[:-1] < len(ids)]] = True
-    begins = np.flatnonzero(is_first)
-    size = np.diff(np.r_[begins, len(ids)])
-    is_long = size >= _IMAGE_RUN
-    begins, size = begins[is_long], size[is_long]
-    return begins, size, np.searchsorted(offsets, begins, side="right") - 1
 
 
 def _last_tokens(batch: Batch) -> Array | None:
