@@ -91,25 +91,25 @@ def test_a_library_stays_in_its_layers(library: str, layers: set[str]) -> None:
 # and of the tests; and lines of JavaScript. A change that raises a number edits it here
 # and says why in its message; one that lowers it lowers it here.
 LINES = {
-    "batch": 5_767,
+    "batch": 5_811,
     "capture": 2_890,
     "checks": 4_092,
     "cli": 1_931,
     "columns": 959,
-    "core": 3_904,
+    "core": 3_928,
     "export": 862,
     "figures": 7_305,
     "findings": 9_430,
     "loaders": 15_139,
-    "proof": 11_555,
+    "proof": 11_630,
     "runs": 2_642,
     "schema": 1_271,
     "stats": 2_945,
     "text": 956,
-    "vision": 1_416,
+    "vision": 1_428,
     "widgets": 5_518,
     "modules": 937,
-    "tests": 83_104,
+    "tests": 83_449,
     "JavaScript": 5_564,
 }
 

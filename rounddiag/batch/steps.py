@@ -194,7 +194,14 @@ def _join_texts(
     unread = [n for message in messages for n in message.unread if n not in skipped]
     count = {"num_unread_blocks": len(unread)} if unread else {}
     left_out = left_out_entry({*left_out_in(fields["meta"]), *unread})
-    meta = {**fields["meta"], **left_out, **count}
+    calls = [
+        f"sample {number}, round {round_}: parsed as JSON, the next context has"
+        f" `{read}`, not `{written}`"
+        for number, trajectory in enumerate(trajectories)
+        for round_, written, read in trajectory.rewritten_calls
+    ]
+    note = {"rewritten_calls": calls} if calls else {}
+    meta = {**fields["meta"], **left_out, **count, **note}
     batch = Batch.from_turns(
         [trajectory.turns(with_pieces=is_rewritten) for trajectory in trajectories],
         rewards=None

@@ -7,6 +7,7 @@ piece, which is empty and stands after the text of its turn.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +20,12 @@ from rounddiag.batch.messages import new_in
 from rounddiag.batch.sequence_difference import appends, ranges_of
 from rounddiag.batch.step_table import Said
 from rounddiag.batch.turns import GENERATED, split_text
+from rounddiag.text.json_text import JsonError, parse_json
 from rounddiag.vision import Screenshot
 from rounddiag.wording import encodable
 
+_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_NUMBER = re.compile(r"\b\d[\d.eE+-]*")
 _HISTORY = "history"  # the role of a reply that is in a context and in no row
 
 
@@ -76,6 +80,8 @@ class TextTrajectory:
     ----------
     rewritten: Of each context that does not append to the one before: its round, the
         piece at which what entered it begins, and its pieces.
+    rewritten_calls: Tool calls with other arguments in a later context: the round that
+        wrote each, its text, and that of the context.
 
     Examples
     --------
@@ -89,6 +95,7 @@ class TextTrajectory:
 
     def __init__(self) -> None:
         self.rewritten: list[tuple[int, int, Array]] = []
+        self.rewritten_calls: list[tuple[int, str, str]] = []
         self._turns: list[_Turn] = []
         self._size = 0  # in pieces
         self._num_prompt = 0
@@ -106,6 +113,10 @@ class TextTrajectory:
             Its pictures that are in no message. Where the messages append to those
             before, the pictures before stay.
         """
+        replies = [message.text for message in said if message.role == GENERATED]
+        if self._before and replies:
+            pairs = _rewritten_calls(self._before[-1].said.text, replies[-1])
+            self.rewritten_calls += [(self._round - 1, *pair) for pair in pairs]
         start, first_turn = self._size, len(self._turns)
         before = [piece for message in self._before for piece in message.places]
         context = self._go_on(said) or self._match(said, pictures)
@@ -265,6 +276,32 @@ class TextTrajectory:
         self._size = pieces.stop
         others = zip((shot.digest() for shot in shots), pieces, strict=True)
         return message._replace(others=(*message.others, *others))
+
+
+def _rewritten_calls(written: str, read: str) -> list[tuple[str, str]]:
+    """Return the calls of a reply that have other arguments as history.
+
+    vLLM 0.32 parses the arguments of earlier calls, in the prompt and in the caller's
+    list: 1.50 becomes 1.5, and what is no JSON object becomes `{}`.
+    """
+    own, others = (
+        [call.strip() for call in _CALL.findall(text)] for text in (written, read)
+    )
+    pairs = zip(own, others, strict=True) if len(own) == len(others) else ()
+    return [pair for pair in pairs if _is_rewritten(*pair)]
+
+
+def _is_rewritten(written: str, read: str) -> bool:
+    try:
+        wrote, reads = (
+            parse_json(text, dict).get("arguments") for text in (written, read)
+        )
+    except JsonError:
+        return False
+    if not isinstance(wrote, dict):
+        return reads == {}
+    numbers = {tuple(sorted(_NUMBER.findall(text))) for text in (written, read)}
+    return wrote == reads and len(numbers) > 1
 
 
 def _in_order(

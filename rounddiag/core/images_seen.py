@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from rounddiag.columns import ColumnSource, register_column
 from rounddiag.core.columns import to_numpy
 from rounddiag.errors import RounddiagError
 from rounddiag.vision import Screenshot
+from rounddiag.vision.image_tokens import TokenRuns
 
 # A run of so many equal ids in observations is an image, if there are so many runs.
 _IMAGE_RUN, _MIN_IMAGES = 8, 4  # tokens; runs
@@ -43,20 +43,28 @@ def images_before(batch: Batch, index: Array, position: Array) -> Array | None:
     return _count_before(shown, to_numpy(batch.rounds.sample)[index], position)
 
 
-def _count_before(shown: list[Array], sample: Array, position: Array) -> Array:
-    """Return how many of the places of a sample, sorted, are before each position."""
+def _count_before(
+    shown: Sequence[Array | None], sample: Array, position: Array
+) -> Array:
+    """Return how many of the places of a sample, sorted, are before each position.
+
+    NaN in a sample whose places are not known.
+    """
+    is_known = np.array([each is not None for each in shown], dtype=bool)
+    none = np.empty(0, dtype=np.int64)
+    places = [none if each is None else each for each in shown]
     # Positions of all samples in one sorted array: those of a sample are `span` apart.
-    low = min(int(each.min(initial=0)) for each in (position, *shown))
-    span = max(int(each.max(initial=0)) for each in (position, *shown)) - low + 1
-    parts = [each - low + i * span for i, each in enumerate(shown)]
+    low = min(int(each.min(initial=0)) for each in (position, *places))
+    span = max(int(each.max(initial=0)) for each in (position, *places)) - low + 1
+    parts = [each - low + i * span for i, each in enumerate(places)]
     keys = np.concatenate([np.empty(0, dtype=np.int64), *parts])
-    first = np.cumsum([0, *map(len, shown)])
+    first = np.cumsum([0, *map(len, places)])
     before: Array = np.searchsorted(keys, position - low + sample * span)
     before -= first[sample]
-    return before
+    return before if is_known.all() else np.where(is_known[sample], before, np.nan)
 
 
-def _positions(batch: Batch) -> list[Array] | None:
+def _positions(batch: Batch) -> Sequence[Array | None] | None:
     stored: list[Array] | None = None
     if batch.images is not None:
         rows = _places(batch, batch.images)
@@ -65,7 +73,7 @@ def _positions(batch: Batch) -> list[Array] | None:
     if stored is not None and all(map(len, stored)):
         return stored
     found = _image_runs(batch)
-    runs = None if found is None else [place for place, _ in found]
+    runs = None if found is None else [each and each[0] for each in found]
     if stored is None or runs is None:
         return runs if stored is None else stored
     return [own if len(own) else run for own, run in zip(stored, runs, strict=True)]
@@ -89,52 +97,61 @@ def _places(
     return [[place(i, shot) for shot in shots] for i, shots in enumerate(images)]
 
 
-def _image_runs(batch: Batch) -> list[tuple[Array, Array]] | None:
-    """Return where the image tokens of each sample begin, and how many they are.
+def _image_runs(batch: Batch) -> list[tuple[Array, Array] | None] | None:
+    """Return where the pictures of each sample begin, and their numbers of tokens.
 
-    Images are runs of one id in observations, and of that id in the prompt. A prompt
-    that is not known usually has one, which the first round sees.
+    Pictures are runs of one id in observations, and of that id in the prompt. A prompt
+    that is not known usually has one, which the first round sees. None for a sample
+    whose runs may be parts of a picture, where their number is not known.
     """
     if batch.response_ids is None or batch.num_positions > _MAX_SEARCHED:
         return None
     ids, mask = to_numpy(batch.response_ids), to_numpy(batch.response_mask != 0)
-    offsets = to_numpy(batch.offsets)
-    begins, size, row = _runs(ids, mask, offsets)
-    ends = offsets[:-1] + to_numpy(batch.lengths)
-    inside = ~mask[begins]
-    inside &= begins + size <= ends[row]  # not the padding at the end
-    if inside.sum() < _MIN_IMAGES:
+    offsets = to_numpy(batch.offsets)[:-1]
+    stops = offsets + to_numpy(batch.lengths)
+    observed = np.where(mask, -1, ids)
+    rows = [observed[a:b] for a, b in zip(offsets, stops, strict=True)]
+    image = _image_id(rows)
+    if image is None:
         return None
-    known, counts = np.unique(ids[begins[inside]], return_counts=True)
-    image = known[counts.argmax()]
-    inside &= ids[begins] == image
-    row, size, place = row[inside], size[inside], (begins - offsets[row])[inside]
-    if batch.prompt_ids is None or batch.prompt_offsets is None:
-        every = np.arange(batch.num_samples)
-        row, size = np.r_[every, row], np.r_[np.full(len(every), np.nan), size]
-        place = np.r_[np.full(len(every), -1), place]
-    else:
-        ids, stops = to_numpy(batch.prompt_ids), to_numpy(batch.prompt_offsets)
-        begins, num, owner = _runs(ids, np.zeros(len(ids), dtype=bool), stops)
-        inside = ids[begins] == image
-        row, size = np.r_[owner[inside], row], np.r_[num[inside], size]
-        place = np.r_[(begins - stops[1:][owner])[inside], place]
-    order = np.argsort(row, kind="stable")
-    parts = np.searchsorted(row[order], np.arange(batch.num_samples + 1))
-    place, size = place[order], size[order]
-    return [(place[a:b], size[a:b]) for a, b in pairwise(parts)]
+    found: list[tuple[Array, Array] | None] = []
+    for sample, own in enumerate(rows):
+        whole, before, number = own, None, 0
+        if batch.prompt_ids is not None and batch.prompt_offsets is not None:
+            edges = batch.prompt_offsets[sample : sample + 2].tolist()
+            before = to_numpy(batch.prompt_ids[slice(*edges)])
+            whole = np.r_[before, own]
+            number = 0 if batch.images is None else len(batch.images[sample])
+        pictures = _pictures(whole, image, number)
+        if pictures is None:
+            found.append(None)
+        elif before is None:
+            found.append((np.r_[-1, pictures.start], np.r_[np.nan, pictures.length]))
+        else:
+            found.append((pictures.start - len(before), pictures.length))
+    return found if any(found) else None
 
 
-def _runs(ids: Array, mask: Array, offsets: Array) -> tuple[Array, Array, Array]:
-    """Return where long runs of one id and mask begin, their lengths and samples."""
-    goes_on = np.zeros(len(ids) + 1, dtype=bool)  # from the token before
-    goes_on[1:-1] = (ids[1:] == ids[:-1]) & (mask[1:] == mask[:-1])
-    goes_on[offsets] = False
-    begins, ends = np.flatnonzero(goes_on[1:] != goes_on[:-1]).reshape(-1, 2).T
-    size = ends - begins + 1
-    is_long = size >= _IMAGE_RUN
-    begins, size = begins[is_long], size[is_long]
-    return begins, size, np.searchsorted(offsets, begins, side="right") - 1
+def _image_id(observed: Sequence[Array]) -> int | None:
+    """Return the id of most long runs in observations, if there are enough."""
+    every = [TokenRuns.of_ids(ids) for ids in observed]
+    long = [(runs.length >= _IMAGE_RUN) & (runs.token >= 0) for runs in every]
+    tokens = [runs.token[rows] for runs, rows in zip(every, long, strict=True)]
+    if sum(map(len, tokens)) < _MIN_IMAGES:
+        return None
+    known, counts = np.unique(np.concatenate(tokens), return_counts=True)
+    return int(known[counts.argmax()])
+
+
+def _pictures(ids: Array, image: int, number: int) -> TokenRuns | None:
+    """Return the pictures of a sample; their lengths count image tokens alone."""
+    runs = TokenRuns.of_ids(ids, image)
+    joined = runs.of_pictures(ids, number)
+    if len(joined.start) == number:
+        tokens = np.r_[0, np.cumsum(ids == image)]
+        stop = joined.start + joined.length
+        return joined._replace(length=tokens[stop] - tokens[joined.start])
+    return None if runs.may_be_parts(ids) else runs
 
 
 def _last_tokens(batch: Batch) -> Array | None:
@@ -142,7 +159,8 @@ def _last_tokens(batch: Batch) -> Array | None:
     runs = _image_runs(batch)
     if runs is None:
         return None
-    return _last_before(batch, [place for place, _ in runs], [size for _, size in runs])
+    sizes = [size for _, size in filter(None, runs)]
+    return _last_before(batch, [each and each[0] for each in runs], sizes)
 
 
 def _last_sizes(batch: Batch) -> Array | None:
@@ -171,15 +189,21 @@ def _size(shot: Screenshot) -> tuple[float, float]:
         return np.nan, np.nan
 
 
-def _last_before(batch: Batch, shown: list[Array], values: list[Array]) -> Array:
-    """Return the value of the last place before each round; NaN where there is none."""
+def _last_before(
+    batch: Batch, shown: Sequence[Array | None], values: list[Array]
+) -> Array:
+    """Return the value of the last place before each round; NaN where there is none.
+
+    Samples whose places are not known have no values.
+    """
     sample = to_numpy(batch.rounds.sample)
     start = to_numpy(batch.rounds.start) - to_numpy(batch.offsets)[sample]
     count = _count_before(shown, sample, start)
-    first = np.cumsum([0, *map(len, shown)])[sample]
+    sizes = [0 if each is None else len(each) for each in shown]
+    first = np.cumsum([0, *sizes])[sample]
     every = np.concatenate([*values, np.full_like(values[0][:0], np.nan)])
     every = np.concatenate([every, np.full((1, *every.shape[1:]), np.nan)])
-    return every[np.where(count > 0, first + count - 1, -1)]
+    return every[np.where(count > 0, first + count - 1, -1).astype(np.int64)]
 
 
 def _picture_column(name: str, batch: Batch) -> ColumnSource | None:

@@ -90,7 +90,11 @@ class Chat:
         return whole.split(_BEFORE)[1].split(_AFTER)[0]
 
     def write(
-        self, messages: Sequence[Mapping[str, Any]], *, opens_reply: bool = False
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        opens_reply: bool = False,
     ) -> str | None:
         """Return the text of messages; None where there is no template for them.
 
@@ -98,7 +102,7 @@ class Chat:
         """
         if not getattr(self.tokenizer, "chat_template", None):
             return None
-        return self._template.render(messages, opens_reply=opens_reply)
+        return self._template.render(messages, tools=tools, opens_reply=opens_reply)
 
     @cached_property
     def _template(self) -> Template:

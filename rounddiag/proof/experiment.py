@@ -246,6 +246,12 @@ def prove(  # noqa: PLR0913 keywords only
         then is judged.
     trust_remote_code : bool
         Whether code of the model's repository may run.
+
+    Notes
+    -----
+    Tested with tiny models of Qwen2-VL to Qwen3-VL, GLM-4.1V to 4.6V, Gemma 3,
+    InternVL, Llama 3.2 Vision, SmolVLM and Mistral 3 with Pixtral's encoder, vLLM on a
+    CPU, and a stand-in for SGLang.
     """
     require_batch(batch)
     batch.require_ids()

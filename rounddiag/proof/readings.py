@@ -21,6 +21,11 @@ from rounddiag.vision.image_tokens import TokenRuns
 from rounddiag.wording import percent, pluralize
 
 _NO_IDS = "the server does not return the ids of prompts"
+# Of a prompt with a tool: its keys are in another order than a server dumps them, and
+# it has no description.
+_MESSAGES = ({"role": "user", "content": "Press the button."},)
+_FUNCTION = {"parameters": {"type": "object", "properties": {}}, "name": "press"}
+_TOOLS = ({"function": _FUNCTION, "type": "function"},)
 _SHOWN = 60  # characters of a text
 _HALF = 0.5  # of the model's change: nearer to a server that sees no picture
 
@@ -120,10 +125,30 @@ def compare_ids(flight: Flight, readings: list[Reading], unread: str) -> Line:
     if unread:
         of += f"; by messages it could not be tested: {unread}"
     if first is None:
-        return counted("ids", f"all text tokens are the processor's, {of}")
+        tools = "" if unread else _describe_tools(flight)
+        return counted("ids", f"all text tokens are the processor's, {of}{tools}")
     reading, apart = first
     why = f"{apart.describe(flight.engine)}; {prompts} {of} differ"
     return counted("ids", why, number, f"{reading.where}, token {apart.at}")
+
+
+def _describe_tools(flight: Flight) -> str:
+    """Say how the server prints tools, if not as the template: vLLM 0.32 dumps them."""
+    chat = flight.engine.chat
+    if chat is None:
+        return ""
+    plain, text = (
+        chat.write(_MESSAGES, tools=tools, opens_reply=True) for tools in ((), _TOOLS)
+    )
+    if text is None or text == plain:
+        return ""
+    try:
+        read = flight.server.read_messages(_MESSAGES, _TOOLS)
+    except ServerError:
+        return ""
+    apart = None if read is None else difference(chat.encode(text), read.tolist())
+    how = "" if apart is None else apart.describe(flight.engine)
+    return how and f"; with `tools` the server's dump of the tools differs: {how}"
 
 
 @dataclass(frozen=True)

@@ -60,12 +60,18 @@ class Template:
         self._tokenizer = tokenizer
         self._is_over = False
 
-    def render(self, messages: Messages, *, opens_reply: bool = False) -> str | None:
+    def render(
+        self, messages: Messages, *, tools: Messages = (), opens_reply: bool = False
+    ) -> str | None:
         """Return the text of messages; None where the template raises an error.
 
         With `opens_reply` it ends where the model begins to write.
         """
-        asked = {"messages": messages, "add_generation_prompt": opens_reply}
+        asked = {
+            "messages": messages,
+            "tools": [*tools] or None,
+            "add_generation_prompt": opens_reply,
+        }
         if not self._is_over:
             try:
                 child, begin = self._child, json.dumps(asked)

@@ -285,10 +285,12 @@ def cut_request(
     stop = int(request.wanted[-1]) + 1
     pictures = request.pictures
     if pictures:
-        spans = [samples[each.sample].spans[each.index] for each in pictures]
         first = samples[pictures[0].sample]
-        is_image = request.ids == first.ids[spans[0][0]]
-        sizes = np.array([end - begin for begin, end in spans])
+        token = first.ids[first.spans[pictures[0].index][0]]
+        owners = [(samples[each.sample], each.index) for each in pictures]
+        tokens = [whole.ids[slice(*whole.spans[index])] for whole, index in owners]
+        is_image = request.ids == token
+        sizes = np.array([int((ids == token).sum()) for ids in tokens])
         number, before = int(is_image.sum()), int(is_image[:stop].sum())
         if number == len(pictures):
             sizes[:] = 1

@@ -36,8 +36,17 @@ def weight_hypotheses(
     hypotheses = []
     for label, folder in checkpoints.items():
         name = f"{WEIGHTS}{label}"
-        scorer.weights[name] = model.beside(str(folder), dtype=model.dtype)
+        older = model.beside(str(folder), dtype=model.dtype)
+        scorer.weights[name] = older
         hypotheses += weight_hypotheses_of(str(label))
+        if scorer.has_pictures:
+            # vLLM 0.32 keeps encoded pictures by the name of the adapter alone.
+            name = f"pictures_of_{label}"
+            scorer.weights[name] = model.with_eyes_of(older)
+            says = f"pictures of the vision tower of {label}, under the newer weights"
+            hypotheses.append(
+                Hypothesis(name=name, cause="stale_cache", says=says, weights=name)
+            )
     return hypotheses
 
 

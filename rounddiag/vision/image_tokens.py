@@ -72,12 +72,24 @@ class TokenRuns(NamedTuple):
             firsts = np.flatnonzero(starts)
             lasts = np.r_[firsts[1:], len(starts)] - 1
             gaps = (self.start[1:] - stop[:-1])[~starts[1:]]
-            if len(firsts) == number and starts[0] and (gaps <= _LONGEST_GAP).all():
+            if len(firsts) == number and starts[0] and (gaps <= LONGEST_GAP).all():
                 start, is_last = self.start[firsts], self.is_last[lasts]
                 return TokenRuns(
                     self.token[firsts], start, stop[lasts] - start, is_last
                 )
         return self
+
+    def may_be_parts(self, ids: Array) -> bool:
+        """Return whether some are so close that they may be parts of one picture.
+
+        Pictures of one run each have the same token before all of them, and the same
+        after: `<|vision_start|>` and `<|vision_end|>`.
+        """
+        starts, stops = self.start[1:], (self.start + self.length)[:-1]
+        before = ids[self.start[self.start > 0] - 1]
+        is_close = bool((starts - stops <= LONGEST_GAP).any())
+        is_alike = all(len({*near.tolist()}) == 1 for near in (before, ids[stops]))
+        return is_close and not is_alike
 
     def at(self, rows: Array | slice) -> TokenRuns:
         """Return some of the runs."""
@@ -86,7 +98,7 @@ class TokenRuns(NamedTuple):
 
 # Tokens between runs of one picture: SmolVLM ends a row of tiles with two line breaks,
 # and begins the whole picture with two more tokens.
-_LONGEST_GAP = 4
+LONGEST_GAP = 4
 
 
 def _after(ends: Array) -> Array:

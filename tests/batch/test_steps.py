@@ -456,3 +456,38 @@ def test_a_context_without_text_is_reported(content: object, tmp_path: Path) -> 
     batch = Batch.from_steps(text_rows([message], [message]))
     assert batch.context(0, 1).text == ""
     rd.report(batch, tmp_path / "report.html")
+
+
+def rows_with_a_call(written: str, read: object) -> list[dict[str, Any]]:
+    """Two steps: the reply to the first is in the context of the second, as a call."""
+    call = {"function": {"name": "pay", "arguments": read}}
+    history = {"role": "assistant", "content": "", "tool_calls": [call]}
+    rows = text_rows([GO], [GO, history, DONE])
+    tool_call = f'{{"name": "pay", "arguments": {written}}}'
+    rows[0]["response"] = f"<tool_call>\n{tool_call}\n</tool_call>"
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "shown"),
+    [
+        ('{"sum": 1.50}', {"sum": 1.5}, '{"sum": 1.5}'),
+        ('{"sum": 1.0}', {"sum": 1}, '{"sum": 1}'),
+        ('"all"', {}, "{}"),
+        ("[1, 2]", {}, "{}"),
+        ('{"sum":1.5,  "to": "a"}', {"to": "a", "sum": 1.5}, ""),
+        ('{"to": "caf\\u00e9"}', {"to": "caf\u00e9"}, ""),
+        ('{"sum": 1}', {"sum": 2}, ""),  # another call
+        ("{}", {}, ""),
+    ],
+)
+def test_arguments_of_earlier_calls_that_were_rewritten_are_noted(
+    written: str, read: object, shown: str
+) -> None:
+    """As vLLM 0.32 does, in the prompt and in the caller's own list of messages."""
+    batch = Batch.from_steps(rows_with_a_call(written, read))
+    notes = batch.meta.get("rewritten_calls", [])
+    assert len(notes) == bool(shown)
+    for note in notes:
+        assert f'"arguments": {written}}}`' in note
+        assert f'"arguments": {shown}}}`' in note

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from rounddiag.batch import Batch
 from rounddiag.core.images_seen import images_before
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch
+from tests.vision.test_image_tokens import ids_of, llama4, pixtral, qwen, smolvlm
 
 IMAGE = 9
 OBSERVED = [*[5] * 3, *[IMAGE] * 8, 6]  # text, an image of 8 tokens, text
@@ -84,3 +87,66 @@ def test_nothing_is_known_of_few_tokens_or_of_places_unknown() -> None:
     assert before_rounds(hand_batch(images=(unknown, (), ()))) is None
     assert before_rounds(hand_batch(images=((),) * 3)) == [0] * 5
     assert before_rounds(hand_batch()[:0]) is None
+
+
+WRITTEN, ROUNDS = "click", 3
+SIZES = [
+    (llama4, [(5, 3), (1, 1), (2, 2)]),
+    (smolvlm, [(3, 4), (0, 0), (1, 3)]),
+    (pixtral, [(36, 64), (2, 5), (3, 64)]),
+    (qwen, [(4, 5), (2, 4), (1, 9)]),
+]
+
+
+def batch_of_pictures(
+    write: Any, sizes: list[tuple[int, int]], per_round: int, *, saved: bool
+) -> Batch:
+    """Four samples of three rounds; before each are so many pictures."""
+    shown = [write(*sizes[k % 3]) for k in range(ROUNDS * per_round)]
+    rounds = ["".join(shown[k * per_round :][:per_round]) for k in range(ROUNDS)]
+    text = "look" + "".join(f" saw {each} then {WRITTEN}" for each in rounds)
+    ids = torch.from_numpy(ids_of(text))
+    is_written = ids == ids[-1]
+    start = int(is_written.nonzero()[0, 0])
+    shots = tuple(EncodedScreenshot(data=b"") for _ in shown)  # no places
+    return Batch.from_rows(
+        prompt_ids=[ids[:start]] * 4,
+        response_ids=[ids[start:]] * 4,
+        response_mask=[is_written[start:].int()] * 4,
+        images=(shots,) * 4 if saved else None,
+    )
+
+
+@pytest.mark.parametrize("per_round", [1, 2])
+@pytest.mark.parametrize(("write", "sizes"), SIZES)
+def test_several_runs_of_a_picture_are_one_picture(
+    write: Any, sizes: list[tuple[int, int]], per_round: int
+) -> None:
+    counts = [write(*size).count("<IMG>") for size in sizes]
+    last = [(per_round * (k + 1) - 1) % 3 for k in range(ROUNDS)]
+    batch = batch_of_pictures(write, sizes, per_round, saved=True)
+    assert before_rounds(batch) == [per_round, 2 * per_round, 3 * per_round] * 4
+    read = batch.columns.made("num_image_tokens")
+    assert read is not None
+    assert read.filled.tolist() == [counts[k] for k in last] * 4
+    # Nobody says how many there are: the numbers are right, or there are none.
+    batch = batch_of_pictures(write, sizes, per_round, saved=False)
+    is_plain = write is qwen
+    assert (batch.columns.made("num_image_tokens") is not None) == is_plain
+    if is_plain:
+        assert before_rounds(batch) == [per_round, 2 * per_round, 3 * per_round] * 4
+    else:
+        assert before_rounds(batch) is None
+
+
+def test_samples_whose_pictures_are_not_saved_are_unknown() -> None:
+    sizes = SIZES[0][1]
+    batch = batch_of_pictures(llama4, sizes, 1, saved=True)
+    batch = replace(batch, images=(batch.images[0], (), (), ()))  # type: ignore[index]
+    found = before_rounds(batch)
+    assert found is not None
+    assert found[:ROUNDS] == [1, 2, 3]
+    assert np.isnan(found[ROUNDS:]).all()
+    tokens = batch.columns.made("num_image_tokens")
+    assert tokens is not None
+    assert tokens.is_known().tolist() == [True] * 3 + [False] * 9

@@ -33,6 +33,14 @@ urllib.request.urlopen(urllib.request.Request(sys.argv[1] + "/load_adapter", bod
 """
 
 
+def _dump(tool: Any) -> Any:
+    """Return a tool as vLLM 0.32 gives it to the template."""
+    own = tool["function"]
+    names = ("name", "description", "parameters")
+    dumped = {name: own.get(name) for name in names}
+    return {"type": tool["type"], "function": dumped}
+
+
 @dataclass
 class ModelServer(FakeServer):
     """A stand-in with a model of transformers.
@@ -121,7 +129,8 @@ class ModelServer(FakeServer):
             messages.append({**message, "content": content})
         chat = self.chat or self.engine.chat
         assert chat is not None
-        text = chat.write(messages, opens_reply=True)
+        tools = [_dump(tool) for tool in body.get("tools", ())]
+        text = chat.write(messages, tools=tools, opens_reply=True)
         assert text is not None
         read, _ = self._read(chat.encode(text), urls)
         return {"prompt_token_ids": read, "choices": [{}]}

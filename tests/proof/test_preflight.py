@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,16 @@ from hypothesis import strategies as st
 
 import rounddiag as rd
 from rounddiag.cli import main
+from rounddiag.proof.engines.client import Host
 from rounddiag.proof.engines.local import LocalEngine
-from rounddiag.proof.episodes import make_episodes
+from rounddiag.proof.engines.server import ServerEngine
+from rounddiag.proof.episodes import Episode, Prompt, make_episodes
 from rounddiag.proof.flight import SampledPair
 from rounddiag.proof.noise import RoundingNoise
-from rounddiag.proof.readings import difference
+from rounddiag.proof.readings import compare_ids, difference, read_prompts
 from tests.proof.fake_server import serving
 from tests.proof.model_server import MODEL, ModelServer
-from tests.proof.preflight_bench import FAULTS, Case, fly
+from tests.proof.preflight_bench import FAULTS, Case, fly, with_template
 
 CHECKS = [
     *("ids", "images", "log-probs", "prefill", "cache", "batch"),
@@ -286,3 +289,34 @@ def test_the_prompts_of_a_file_are_sampled_in_place_of_the_own_ones(
     row = result.frame.set_index("check").loc["sampling"]
     assert row["where"] == ("temperature 0.7" if failed else "")
     assert ("the file of the episodes says processed" in row["why"]) == bool(failed)
+
+
+TOOLS = "{% for tool in tools or () %}{{ tool | tojson }}\n{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("prints", "said"),
+    [("", ""), (TOOLS, "the server's dump of the tools"), (TOOLS, '"descriptio')],
+)
+def test_a_servers_dump_of_tools_is_named(
+    engine: LocalEngine, prints: str, said: str
+) -> None:
+    """Of vLLM 0.32: another order of keys, and `"description": null`."""
+    chat = with_template(lambda text: f"{prints}{text}{{# #}}")
+    messages = ({"role": "user", "content": "Go."},)
+    text = chat.write(messages, opens_reply=True)
+    assert text is not None
+    prompt = Prompt(messages, tuple(chat.encode(text)), ())
+    trainer = SimpleNamespace(chat=chat, eyes=engine.eyes)
+    with serving(ModelServer(engine=engine, chat=chat)) as server:
+        sampler = ServerEngine.open(Host.at(server.url))
+        flight: Any = SimpleNamespace(
+            engine=trainer,
+            server=sampler,
+            episodes=[Episode("go", (), (prompt,))],
+            played=[],
+        )
+        line = compare_ids(flight, *read_prompts(flight, lambda: None))
+    assert line.result == "passes"
+    assert said in line.why
+    assert ("tools" in line.why) == bool(prints)

@@ -375,11 +375,17 @@ class Sglang:
 Dialect: TypeAlias = Vllm | Sglang
 
 
-def read_messages(host: Host, model: str, messages: Sequence[Any]) -> Array | None:
-    """Return the ids that a server makes of messages; None where it does not say."""
+def read_messages(
+    host: Host, model: str, messages: Sequence[Any], tools: Sequence[Any]
+) -> Array | None:
+    """Return the ids that a server makes of messages; None where it does not say.
+
+    vLLM's `/tokenize` is not asked: it drops `reasoning_content`, which the chat keeps.
+    """
     body = {
         "model": model,
         "messages": list(messages),
+        **({"tools": list(tools)} if tools else {}),
         "max_tokens": 1,
         "return_token_ids": True,
     }

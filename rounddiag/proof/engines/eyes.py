@@ -15,6 +15,7 @@ from rounddiag.errors import BatchError, LoadError
 from rounddiag.proof.engines.pictures import draw, refuse_written, without_last_run
 from rounddiag.proof.trajectory import Picture, Request, Samples, Trajectory
 from rounddiag.vision import PatchScreenshot, Screenshot
+from rounddiag.vision.image_tokens import LONGEST_GAP
 
 # What the configurations of Qwen, GLM and Gemma call the tokens around a picture.
 _MARKERS = (
@@ -22,7 +23,7 @@ _MARKERS = (
     *("image_start_token_id", "image_end_token_id"),
     *("boi_token_index", "eoi_token_index"),
 )
-_LLAMA = "mllama"
+_LLAMA, _PIXTRAL = "mllama", "mistral3"
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +87,8 @@ class Eyes:
                 break  # pictures after the last token, such as those of a cut response
             need = self._process(shot, "seen").num_tokens
             have = at[used : used + need]
-            is_run = len(have) == need and int(have[-1] - have[0]) == need - 1
-            if not is_run:
+            gap = 1 if self.has_grids else LONGEST_GAP + 1
+            if len(have) < need or (have.diff() > gap).any():
                 room = _run_length(at[used:])
                 raise BatchError.build(
                     expected=f"{need} image tokens for picture {index} of sample"
@@ -215,6 +216,13 @@ class Eyes:
         if grid is not None:
             merge = getattr(config.vision_config, "spatial_merge_size", 2)
             return int(grid.prod()) // merge**2
+        vision, pixels = config.vision_config, values["pixel_values"]
+        if "image_sizes" in values and hasattr(config, "spatial_merge_size"):  # Pixtral
+            side = vision.patch_size * config.spatial_merge_size
+            return int((torch.as_tensor(values["image_sizes"][0]) // side).prod())
+        if hasattr(config, "scale_factor"):  # Idefics3 and SmolVLM: a run for each tile
+            side = vision.image_size // vision.patch_size // config.scale_factor
+            return int(side**2 * pixels.shape[1])
         length = getattr(config, "image_seq_length", None) or getattr(
             config, "mm_tokens_per_image", None
         )
@@ -225,7 +233,7 @@ class Eyes:
                 found=f"one of type {config.model_type!r}",
                 advice="Pass a function that scores: see `rounddiag.prove`.",
             )
-        return int(length) * len(values["pixel_values"])
+        return int(length) * len(pixels)
 
     def arguments(self, request: Request, samples: Samples) -> dict[str, Any]:
         """Return what the model is called with, for one request."""
@@ -243,9 +251,10 @@ class Eyes:
             for picture, size in zip(request.pictures, sizes, strict=True)
         ]
         features = tuple(of_picture for of_picture, _ in encoded)
-        # Families with grids take one entry for each picture, others all in one.
+        # Some families take one entry for each picture, others all in one.
+        is_split = self.has_grids or config.model_type == _PIXTRAL
         outputs = SimpleNamespace(
-            pooler_output=features if self.has_grids else torch.cat(features)
+            pooler_output=features if is_split else torch.cat(features)
         )
         levels = getattr(config.vision_config, "deepstack_visual_indexes", None) or ()
         if levels:

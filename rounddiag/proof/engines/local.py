@@ -130,6 +130,12 @@ class LocalEngine:
         engine.eyes.pixels = self.eyes.pixels
         return engine
 
+    def with_eyes_of(self, other: LocalEngine) -> LocalEngine:
+        """Return the same model with pictures that another one has encoded."""
+        engine = replace(self, _passes=KeptPasses())
+        engine.eyes = other.eyes
+        return engine
+
     def prepare(self, trajectory: Trajectory) -> Trajectory:
         """Check the ids of a sample, and find the image tokens of its pictures."""
         highest = int(trajectory.ids.max()) if len(trajectory.ids) else 0

@@ -131,9 +131,11 @@ class ServerEngine:
         """Return the server after its weights were changed."""
         return ServerEngine(self.host, self.dialect.refreshed(self.host), self.sent)
 
-    def read_messages(self, messages: Sequence[Any]) -> Array | None:
+    def read_messages(
+        self, messages: Sequence[Any], tools: Sequence[Any] = ()
+    ) -> Array | None:
         """Return the ids that the server makes of messages; None if it says none."""
-        return read_messages(self.host, self.dialect.model, messages)
+        return read_messages(self.host, self.dialect.model, messages, tools)
 
     def confirm(self, samples: Samples) -> None:
         """Check that the server is what it was when scoring began."""
