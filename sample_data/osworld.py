@@ -268,13 +268,14 @@ def _write_run(task: Task) -> None:
     _draw(task.first).save(folder / "step_0.png", optimize=True)
     rows = []
     for number, step in enumerate(task.steps, start=1):
-        name = f"step_{number}_20261129@{90000 + 20 * number}.png"
+        time = f"20261129@09{number // 3:02}{20 * (number % 3):02}"
+        name = f"step_{number}_{time}.png"
         _draw(step.screen).save(folder / name, optimize=True)
         is_last = step.action in ("DONE", "FAIL")
         rows.append(
             {
                 "step_num": number,
-                "action_timestamp": f"20261129@{90000 + 20 * number}",
+                "action_timestamp": time,
                 "action": step.action,
                 "response": f"{step.thought}\n```python\n{step.action}\n```",
                 "reward": 0,

@@ -1,8 +1,8 @@
 """Figures: frames to plotly figures, which compute nothing and show nothing.
 
 One file per figure, named like its function (`rounds` has `plot_rounds`), which is a
-name of `rounddiag` itself. Beside them, `colored_text` has the text of samples, and
-`_parts` what figures share.
+name of `rounddiag` itself. Beside them, `colored_text` has the text of samples,
+`actions` what the explorer shows without log-probs, and `_parts` what figures share.
 
 Ten rules that every picture follows:
 

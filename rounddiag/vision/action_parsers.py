@@ -114,12 +114,42 @@ def _coordinate_unit(call: Call) -> Coordinates:
     return "resized" if call.kwargs.keys() & set(POINTS) else "original"
 
 
+def computer_calls(text: str) -> list[Action]:
+    """Return calls of a tool whose argument `action` or `type` names the action.
+
+    So are the calls of Anthropic's and OpenAI's `computer`, as messages have them.
+    Points are pixels of the picture that the model saw.
+
+    Examples
+    --------
+    >>> (action,) = computer_calls("computer(action='left_click', coordinate=[12, 34])")
+    >>> action.kind, action.point, action.coordinates
+    ('click', (12, 34), 'resized')
+    """
+    actions = []
+    for call in find_calls(text):
+        key = "action" if "action" in call.kwargs else "type"
+        name = call.kwargs.get(key)
+        if call.name.startswith("computer") and isinstance(name, str):
+            rest = {
+                _ARGUMENTS.get(other, other): value
+                for other, value in call.kwargs.items()
+                if other != key
+            }
+            actions.append(read_call(replace(call, name=name, kwargs=rest), "resized"))
+    return [action for action in actions if action is not None]
+
+
+# Of Anthropic's scrolls.
+_ARGUMENTS = {"scroll_direction": "direction", "scroll_amount": "amount"}
+
 Parser: TypeAlias = Callable[[str], Sequence[Action]]
 
 _BUILT_IN: dict[str, Parser] = {
     "qwen": tool_calls,
     "pyautogui": pyautogui_calls,
     "ui_tars": named_calls,
+    "computer": computer_calls,
 }
 _REGISTERED: dict[str, Parser] = {}
 # Characters, from the end: far more than a round has; bounds the time.
@@ -171,8 +201,8 @@ def parse_actions(
         characters are read. Text after an unclosed `<think>` is a thought.
     parsers : sequence of str, optional
         Which grammars to try, in this order. By default the registered ones, then
-        `qwen` (tool calls in JSON or XML), `pyautogui` and `ui_tars` (also plain calls
-        such as `click(3, 4)`).
+        `qwen` (tool calls in JSON or XML), `pyautogui`, `ui_tars` (also plain calls
+        such as `click(3, 4)`) and `computer` (`computer(action='left_click', ...)`).
     coordinates : str, optional
         The unit of coordinates, if that of the grammar is wrong for the model:
         `original`, `resized`, `unit` or `thousand`.

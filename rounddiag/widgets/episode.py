@@ -131,6 +131,11 @@ def recorded_actions(sample: Batch, num_rounds: int) -> list[str]:
     column = sample.columns.rounds.get("action")
     if column is None or len(column.filled) != num_rounds:
         return [""] * num_rounds
+    return texts_at(column, num_rounds)
+
+
+def texts_at(column: Column, num_rounds: int) -> list[str]:
+    """Return the values of a column of rounds as text, empty where unknown."""
     return [_text_of(column, index, _MAX_TEXT) for index in range(num_rounds)]
 
 

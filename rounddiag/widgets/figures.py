@@ -21,6 +21,7 @@ from rounddiag.figures._parts.labels import (
     shorten_name,
     subject,
 )
+from rounddiag.figures.actions import EDGE, plot_actions, plot_endings
 from rounddiag.figures.heatmap import plot_heatmap
 from rounddiag.figures.rounds import plot_rounds
 from rounddiag.figures.trajectory import plot_trajectory
@@ -29,11 +30,12 @@ from rounddiag.stats.heatmap_rows import Order, order_rows, summarize_samples
 from rounddiag.widgets.corrections import DROPPED, mark_dropped
 from rounddiag.widgets.filters import FilteredBatch
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.state import State
+from rounddiag.widgets.state import ACTION, State
 
 # Pixels around the plot of a pane. Left: tick labels, and the title of the heatmap.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 20, 18, 20
 _LINE = 15  # pixels of each further line above a plot
+_KEY_SIZE = 42  # and the narrowest one, of actions
 _LABEL_SIZE = 50  # characters that a narrow pane has room for
 # Between panels, as a share of the plot: a label, and half of a tick's.
 _PANEL_GAP = 0.17
@@ -69,8 +71,11 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
     """Return the JSON of both figures; rounds are at the same places in both."""
     heatmap = heatmap_figure(session, theme)
     align_rounds(heatmap, session)
+    key = _packed(caption(heatmap)[1:]) if _shows_actions(session) else []
     fit_pane(heatmap, labels_above=False)
-    if heatmap.data:
+    if key:
+        _put_key_above(heatmap, key, bands(session, theme))
+    elif heatmap.data:
         bar = heatmap.data[-1].marker.colorbar
         notes = [f"colour: {plain_text(bar.title.text)}", *heatmap.layout.meta["notes"]]
         heatmap.update_layout(
@@ -85,6 +90,33 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
         _shorten_hover(heatmap, session.state)
     rounds = rounds_pane(session, theme)
     return {"rounds": rounds, "heatmap": heatmap.to_json().encode()}
+
+
+def _shows_actions(session: Session) -> bool:
+    is_empty = empty_reason(session.filtered_batch)
+    return session.state.metric == ACTION and not is_empty
+
+
+def _packed(parts: Sequence[str]) -> list[str]:
+    """Put parts into as few lines as a narrow pane has room for."""
+    lines = [""]
+    for part in parts:
+        longer = f"{lines[-1]}  {part}".strip()
+        if lines[-1] and len(plain_text(longer)) > _KEY_SIZE:
+            lines.append(part)
+        else:
+            lines[-1] = longer
+    return lines
+
+
+def _put_key_above(
+    heatmap: go.Figure, key: Sequence[str], colors: dict[str, str] | None
+) -> None:
+    heatmap.add_annotation(text="<br>".join(key), yref="paper", **_LABEL_ABOVE)
+    heatmap.update_layout(
+        meta={**heatmap.layout.meta, "bands": colors},
+        margin={"t": 8 + _LINE * len(key), "b": 24},
+    )
 
 
 def _shorten_hover(figure: go.Figure, state: State) -> None:
@@ -118,7 +150,10 @@ def rounds_pane(session: Session, theme: ThemeName | None) -> bytes:
     """Return the JSON of the upper figure."""
     figure = rounds_figure(session, theme)
     align_rounds(figure, session)
+    own = (figure.layout.meta or {}).get("panels", 0)
     fit_pane(figure, keys=_key_lines(figure, session))
+    panels = max(own, figure.layout.meta["panels"])
+    figure.layout.meta = {**figure.layout.meta, "panels": panels}
     return figure.to_json().encode()
 
 
@@ -250,8 +285,13 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
     state, filtered = session.state, session.with_all_rounds()
     if reason := empty_reason(filtered):
         return empty_figure(
-            f"{subject(state.metric)} per round", reason, theme_of(theme)
+            f"{subject(state.mean_metric)} per round", reason, theme_of(theme)
         )
+    if state.metric == ACTION:
+        rows, samples = _of_actions(session, filtered)
+        num_rounds = rows.groupby("sample").size()[samples["sample"]].tolist()
+        endings = [*map(_ending, samples["outcome"], samples["reward"])]
+        return plot_endings(num_rounds, endings, theme=theme)
     by, diagnosis = filtered.by, session.known_diagnosis
     figure = plot_rounds(
         filtered.data if by is None else filtered.summary_by_group(state.metric),
@@ -264,6 +304,38 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
     if by is not None and not METRICS[state.metric].is_signed:
         _set_log_axis(figure)
     return figure
+
+
+def _ending(outcome: str, reward: float) -> str:
+    """Return the score of a sample of which nothing says more than that it ended."""
+    if outcome not in ("", "finished") or not 0 <= reward <= 1:
+        return outcome
+    return "partial" if 0 < reward < 1 else f"score {reward:.0f}"
+
+
+def _of_actions(
+    session: Session, filtered: FilteredBatch
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what happened in the rounds that a filter keeps, and samples in order."""
+    rows, batch = session.actions, session.full_batch
+    if not filtered.is_all:
+        keys = ["sample", "round"]
+        rows = rows.merge(filtered.tokens[keys].drop_duplicates(), on=keys)
+    kept = {*rows["sample"]}
+    order = [sample for sample in ordered_samples(session) if sample in kept]
+    rewards = np.full(batch.num_samples, np.nan)
+    if batch.rewards is not None:
+        rewards = batch.rewards.double().cpu().numpy()
+    ids = batch.sample_ids
+    samples = pd.DataFrame(
+        {
+            "sample": order,
+            "name": [ids[sample] for sample in order] if ids else "",
+            "outcome": session.trajectory_texts.outcomes(order),
+            "reward": rewards[order],
+        }
+    )
+    return rows, samples
 
 
 def _set_log_axis(figure: go.Figure) -> None:
@@ -291,14 +363,16 @@ def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figur
 def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
     state, filtered = session.state, session.filtered_batch
     if reason := empty_reason(filtered):
-        title = f"{subject(state.metric)} per sample and round"
+        title = f"{subject(state.mean_metric)} per sample and round"
         return empty_figure(title, reason, theme_of(theme))
+    if state.metric == ACTION:
+        return plot_actions(*_of_actions(session, filtered), theme=theme)
     metric = METRICS[state.metric]
     column = metric.mean_column.name
     is_all, is_plain = filtered.is_all, state.order in get_args(Order)
     figure = plot_heatmap(
         filtered.batch if is_all else filtered.rounds,
-        order=state.order if is_all and is_plain else _rows(session, column),
+        order=state.order if is_all and is_plain else ordered_samples(session),
         metric=column,
         color_range=metric.color_range if state.colors == "fixed" else None,
         layers=_NO_MARGINALS,
@@ -309,10 +383,12 @@ def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
     return figure
 
 
-def _rows(session: Session, metric: str) -> list[int]:
+def ordered_samples(session: Session) -> list[int]:
+    """Return the samples that the filter keeps, in the order of the heatmap."""
     filtered, order = session.filtered_batch, session.state.order
-    rounds = filtered.rounds
-    samples = summarize_samples(None, rounds, filtered.batch.num_samples)
+    metric = METRICS[session.state.mean_metric].mean_column.name
+    rounds, batch = filtered.rounds, filtered.batch if filtered.is_all else None
+    samples = summarize_samples(batch, rounds, filtered.batch.num_samples)
     if not filtered.is_all:
         samples = samples[samples["num_rounds"] > 0]
     if order in get_args(Order):
@@ -328,7 +404,8 @@ def align_rounds(figure: go.Figure, session: Session) -> None:
     batch = session.full_batch
     if batch.num_rounds:
         rounds = [-0.5, int(batch.rounds.round.max()) + 0.5]
-        figure.update_layout(xaxis={"range": rounds, "domain": (0, 1)})
+        width = EDGE if _shows_actions(session) else 1
+        figure.update_layout(xaxis={"range": rounds, "domain": (0, width)})
 
 
 def cover_rounds_before(figure: go.Figure, index: int, theme: ThemeName | None) -> None:

@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+from PIL import ImageChops
 from PIL.Image import Image
 
+from rounddiag.action_grammar import find_calls
 from rounddiag.batch import Batch
 from rounddiag.errors import FrameError, RounddiagError
 from rounddiag.figures._parts.data import check_sample
@@ -114,6 +117,34 @@ def _full(shot: Screenshot, full: Image) -> dict[str, Any]:
     return {"mime": "image/jpeg", "bytes": as_jpeg(full, (_WIDE, full.height))}
 
 
+# As screenshots.js compares them: cells of a picture that is at most so wide.
+_COMPARED_WIDTH, _CELL = 960, 8
+
+
+def changed_share(before: Screenshot | None, after: Screenshot | None) -> float:
+    """Return the share of 8 x 8 pixel cells in which two pictures differ.
+
+    NaN where one is unknown or cannot be read, or where they differ in size.
+    """
+    if before is None or after is None:
+        return np.nan
+    try:
+        old, new = (shot.image().convert("RGB") for shot in (before, after))
+    except Exception:  # noqa: BLE001 any kind of picture, broken in any way
+        return np.nan
+    if old.size != new.size:
+        return np.nan
+    if old.width > _COMPARED_WIDTH:
+        size = _COMPARED_WIDTH, max(round(old.height * _COMPARED_WIDTH / old.width), 1)
+        old, new = old.resize(size), new.resize(size)
+    is_other = np.asarray(ImageChops.difference(old, new)).any(axis=2)
+    high, wide = (-(-size // _CELL) * _CELL for size in is_other.shape)
+    whole = np.zeros((high, wide), dtype=bool)
+    whole[: is_other.shape[0], : is_other.shape[1]] = is_other
+    cells = whole.reshape(high // _CELL, _CELL, wide // _CELL, _CELL)
+    return float(cells.any(axis=(1, 3)).mean())
+
+
 _MAX_LABEL = 40  # characters that fit under a thumbnail
 _MAX_TEXT = 400  # characters of typed text that are sent, and of what is no action
 # What numbers of an action count, as the page names it; both kinds of pixels are of the
@@ -175,10 +206,11 @@ def action_label(
     """Return a label of an action, on one line; as `recorded` if no grammar has it."""
     if action.kind == "unknown" and not recorded:
         return "no action"
-    variant = None if action.variant == "done" else action.variant  # it is finished
+    # `DONE` is finished, and `WAIT` waits.
+    variant = None if action.variant in ("done", action.kind) else action.variant
     words = [action.kind.replace("_", " "), variant]
     if action.kind == "unknown":
-        words = [" ".join(recorded.split())]
+        words = [_words_of(recorded)]
     if action.kind == "click":  # "right click", but "finished success"
         words.reverse()
     words += [action.direction, "+".join(action.keys), _where(action)]
@@ -188,6 +220,15 @@ def action_label(
         words.append(f'"{action.text}"')
     label = printable(" ".join(filter(None, words))[: max_length + 1])
     return label if len(label) <= max_length else f"{label[: max_length - 1]}…"
+
+
+def _words_of(recorded: str) -> str:
+    """Return what a call with an `action` does, such as a screenshot, or the call."""
+    calls = [*find_calls(recorded)]
+    if len(calls) == 1 and isinstance(name := calls[0].kwargs.get("action"), str):
+        rest = [value for key, value in calls[0].kwargs.items() if key != "action"]
+        return " ".join([name.replace("_", " "), *map(str, rest)])
+    return " ".join(recorded.split())
 
 
 def _where(action: Action) -> str:

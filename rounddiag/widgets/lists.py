@@ -19,13 +19,19 @@ from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.findings import CAUSES, Finding, View
 from rounddiag.findings.causes import describe_families
 from rounddiag.findings.place import clusters, find_places
-from rounddiag.schema import METRICS, SECONDS, STATUS
+from rounddiag.schema import COST, METRICS, SECONDS, STATUS
 from rounddiag.stats.intervals import MIN_CLUSTERS
+from rounddiag.widgets.actions import has_actions, pictures_of_rounds
 from rounddiag.widgets.columns import BatchColumns, value_text
-from rounddiag.widgets.figures import empty_reason
+from rounddiag.widgets.figures import empty_reason, ordered_samples
 from rounddiag.widgets.filters import filter_of_place, kept_tokens
+from rounddiag.widgets.images import changed_share
 from rounddiag.widgets.session import Session, evidence_place, worst_of
-from rounddiag.widgets.trajectory_columns import TrajectoryTexts
+from rounddiag.widgets.trajectory_columns import (
+    TrajectoryTexts,
+    domain_column,
+    scores_by,
+)
 from rounddiag.wording import capitalize, pluralize
 
 # Rows of one reply; the page asks for more as its list is scrolled.
@@ -186,7 +192,12 @@ def _means(
         columns.append(("at least", "bound", rows["low"].to_numpy()))
         why = "Nothing is finite."
     else:
-        metric = METRICS[session.state.metric]
+        columns[-1:-1] = _happened(session, kind, rows)
+        columns = [
+            (head, _NARROW.get(kind_of, kind_of), values)
+            for head, kind_of, values in columns
+        ]
+        metric = METRICS[session.state.mean_metric]
         name = metric.mean_column.name
         if name in rows and metric.of != "round":
             columns.append((metric.short, "number", rows[name].to_numpy()))
@@ -198,7 +209,37 @@ def _means(
         empty=empty_reason(session.filtered_batch) or why,
         places=rows[keys].to_dict("records"),
         sorts=_sortable(session, columns),
+        scores=_scores(session, ranked["sample"]) if kind == "samples" else [],
     )
+
+
+def _happened(
+    session: Session, kind: str, rows: pd.DataFrame
+) -> list[tuple[str, str, Any]]:
+    """Return the columns of what happened, as far as anything is known."""
+    heads = _HAPPENED[kind]
+    columns: list[tuple[str, str, Any]] = [
+        (head, kind_of, [*map(_text, rows[name])])
+        for head, (name, kind_of) in heads.items()
+        if name in rows and (rows[name].notna() & (rows[name] != "")).any()
+    ]
+    if kind == "rounds":
+        pairs = pictures_of_rounds(session.full_batch, rows)
+        shares = [changed_share(*pair) for pair in pairs]
+        if not np.isnan(shares).all():
+            texts = ["" if np.isnan(share) else f"{share:.0%}" for share in shares]
+            columns.append(("changed", "part", texts))
+    return columns
+
+
+def _scores(session: Session, samples: pd.Series[int]) -> list[dict[str, Any]]:
+    columns, rewards = session.own_columns, session.batch.rewards
+    name = domain_column(columns)
+    if has_pair(session.batch) or rewards is None or name is None:
+        return []
+    first = pd.DataFrame({"sample": samples, "round": 0, "token": 0})
+    known = rewards.double().cpu().numpy()[samples]
+    return scores_by(known, columns.values_at(name, first))
 
 
 def ranked_rows(
@@ -206,29 +247,77 @@ def ranked_rows(
 ) -> tuple[pd.DataFrame, str]:
     """Return rounds or samples in their own order, and the caption that says it.
 
-    Without a pair of log-probs nothing is compared: samples are by reward and length,
-    rounds by length.
+    Without a pair of log-probs nothing is compared: they have the order of the heatmap,
+    and what happened in them.
     """
     filtered = session.filtered_batch
     if has_pair(session.batch):
         worst = getattr(filtered, f"worst_{kind}")
         return worst, "by a lower confidence bound, shrunk for cells of few tokens"
-    name, cells = METRICS[session.state.metric].mean_column.name, filtered.cells
-    ranked, keys = cells[["sample", "round", "num_tokens", name]], ["num_tokens"]
-    caption = "the longest first"
+    name, cells = METRICS[session.state.mean_metric].mean_column.name, filtered.cells
+    ranked = cells[["sample", "round", "num_tokens", name]]
+    has_known = has_actions(session.full_batch)
+    if kind == "rounds" and has_known:
+        ranked = ranked.merge(session.actions, on=["sample", "round"])
     if kind == "samples":
-        ranked = cells[["sample", *keys]].groupby("sample", as_index=False).sum()
-        if (rewards := session.batch.rewards) is not None:
-            ranked["reward"] = rewards.cpu().numpy()[ranked["sample"]]
-            keys = ["reward", *keys]
-            caption = "the highest reward first, then the longest"
-    return ranked.sort_values(keys, ascending=False, kind="stable"), caption
+        sizes = ranked[["sample", "num_tokens"]]
+        ranked = sizes.groupby("sample", as_index=False).sum()
+        if has_known:
+            ranked = ranked.assign(**_sums(session, ranked["sample"]))
+    order = pd.Series(ordered_samples(session))
+    rank = pd.Series(order.index, index=order)
+    rows = rank[ranked["sample"]].to_numpy()
+    caption = _ORDERS.get(session.state.order, f"by {session.state.order}")
+    return ranked.iloc[np.argsort(rows, kind="stable")], f"{caption}, as the heatmap"
 
 
+def _sums(session: Session, samples: pd.Series[int]) -> dict[str, Array]:
+    """Return what happened in the rounds of samples; seconds and cost if recorded."""
+    rows = session.actions
+    known = rows.groupby("sample")[["is_repeated", "seconds", "cost"]].sum(min_count=1)
+    sums = {
+        "num_errors": session.trajectory_texts.errors(rows)[samples],
+        "num_repeats": known["is_repeated"].reindex(samples).to_numpy(),
+    }
+    own = session.own_columns
+    for name in ("seconds", "cost"):
+        if name not in own.sample_names:
+            sums[name] = known[name].reindex(samples).to_numpy()
+    return sums
+
+
+_ORDERS = {
+    "reward": "the highest reward first",
+    "rounds": "the most rounds first",
+    "sample": "in the order of the batch",
+    "group": "by group",
+    "worst": "the largest means first",
+}
+# Beside tasks, numbers have less room and names have more.
+_NARROW = {"part": "few", "text": "name"}
+# What happened in samples and rounds: of a head, the column and what a cell is.
+_HAPPENED = {
+    "samples": {
+        "errors": ("num_errors", "part"),
+        "repeats": ("num_repeats", "part"),
+        "seconds": ("seconds", "part"),
+        "cost": ("cost", "part"),
+    },
+    "rounds": {
+        "action": ("label", "wide"),
+        "error": ("error", "text"),
+        "seconds": ("seconds", "part"),
+    },
+}
 # Of a column: its head in a list.
 HEADS = {"sample_id": "id", "group_id": "group", "num_rounds": "rounds"}
 # Columns of a ranking by their heads, where no column of samples has the name.
 _RANKED = {
+    **{
+        head: name
+        for columns in _HAPPENED.values()
+        for head, (name, _) in columns.items()
+    },
     **dict.fromkeys(("tokens", "words"), "num_tokens"),
     "mean |diff| [nat]": "mean_abs_diff",
     "at least": "low",
@@ -288,12 +377,18 @@ def _of_rows(
         for name in ("sample", "round")
         if name in rows
     ]
-    names = [*own.first_names, "sample_id"] if kind == "samples" else []
+    names = [*own.first_names] if kind == "samples" else []
+    domain = domain_column(own)
+    if domain is not None and kind == "samples" and not has_pair(session.batch):
+        names.append(domain)
+    names += ["sample_id"] if kind == "samples" else []
     if by is not None and own.scope(by) in (kind[:-1], "sample"):
         names.append(by)
     if kind == "samples":
         has_ids = session.batch.sample_ids is not None
-        names += [*([] if has_ids else ["group_id"]), "num_rounds", SECONDS.name]
+        names += [*([] if has_ids else ["group_id"]), "num_rounds"]
+        sums = [SECONDS.name, *([] if has_pair(session.batch) else [COST.name])]
+        names += [name for name in sums if name in own.sample_names]
     columns += [
         _own_column(name, own.values_at(name, first))
         for name in dict.fromkeys(names)

@@ -41,7 +41,7 @@ from rounddiag.wording import pluralize, printable
 
 _NUM_DRAWN = 8  # overviews that are kept, so that undo is instant
 # Lists that need more than a moment: of all tokens, or of the diagnosis.
-_SLOW_LISTS = ("findings", "common", "hits", "samples")
+_SLOW_LISTS = ("findings", "common", "hits", "rounds", "samples")
 
 
 class RequestHandler:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from threading import RLock
 from typing import Any
 
@@ -18,7 +18,7 @@ from rounddiag.core import token_frame
 from rounddiag.core.divergence import get_measure
 from rounddiag.core.measured import Measured, metrics_of
 from rounddiag.core.scores import has_pair
-from rounddiag.errors import FrameError
+from rounddiag.errors import FrameError, require_one_of
 from rounddiag.findings import (
     Diagnosis,
     Finding,
@@ -27,10 +27,12 @@ from rounddiag.findings import (
     known_diagnosis,
 )
 from rounddiag.findings.view import most_to_see
+from rounddiag.widgets.actions import action_rows
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.corrections import chosen_correction, find_fates
 from rounddiag.widgets.filters import FilteredBatch, filter_batch
 from rounddiag.widgets.state import (
+    ACTION,
     CellBox,
     Cursor,
     State,
@@ -142,6 +144,11 @@ class Session:
     def known_diagnosis(self) -> Diagnosis | None:
         """The diagnosis, if somebody has asked for it before: it takes long."""
         return known_diagnosis(self.full_batch, self.state.a, self.state.b)
+
+    @cached_property
+    def actions(self) -> pd.DataFrame:
+        """What each round did, as `action_rows` has it."""
+        return action_rows(self.full_batch)
 
     @property
     def fates(self) -> Array | None:
@@ -279,7 +286,11 @@ class Session:
         for score in (state.a, state.b):
             if score not in ("old", "rollout"):
                 batch.log_probs(score)
-        if state.metric not in metrics_of(batch):
+        if state.metric == ACTION:
+            known = [name for name, *_ in self.options["metric"]]
+            advice = "Leave it out, or choose a value that the batch has."
+            require_one_of(ACTION, known, key="metric", advice=advice)
+        elif state.metric not in metrics_of(batch):
             Measured.of(batch).values(get_measure(state.metric))  # raises
         check_options(state, self.options, batch.num_samples)
         self._check_place(state.current)

@@ -19,10 +19,16 @@ from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.schema import MEAN_COLUMNS, METRICS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order
+from rounddiag.widgets.actions import has_actions
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.corrections import chosen_correction, offered
 
-OFFERED_METRICS = tuple(name for name, metric in METRICS.items() if metric.short)
+# What happened in each round: no mean, and what is shown without log-probs.
+ACTION = "action"
+OFFERED_METRICS = (
+    *(name for name, metric in METRICS.items() if metric.short),
+    ACTION,
+)
 Colors: TypeAlias = Literal["fixed", "fitted"]
 _Scope: TypeAlias = Literal["auto", "round", "sample"]
 # What colours the text: the mismatch, or a number that each token has.
@@ -188,6 +194,11 @@ class State:
         """Return it as plain data that JSON can hold."""
         return json.loads(json.dumps(asdict(self)))
 
+    @property
+    def mean_metric(self) -> str:
+        """The metric of means: beside actions, the length of rounds."""
+        return "round_length" if self.metric == ACTION else self.metric
+
     def _parse(self, key: str, value: Any) -> Any:  # noqa: ANN401 whatever JSON holds
         if key == "metric":
             value = metric_name(value) if value in MEAN_COLUMNS.values() else value
@@ -331,8 +342,13 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
     # Engines that are not meant to be bitwise equal differ from the first token on.
     is_compared = has_pair(batch)
     is_equal = is_compared and bool(equal_so_far(batch).any())
+    shows_actions = bool(
+        batch.lacks("rollout") and batch.lacks("old") and has_actions(batch)
+    )
+    actions = [[ACTION, ACTION, "what the model did in each round"]]
     return {
-        "metric": [
+        "metric": actions * shows_actions
+        + [
             [name, METRICS[name].short, METRICS[name].hint]
             for name in metrics_of(batch)
             if name in OFFERED_METRICS

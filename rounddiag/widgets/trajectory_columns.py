@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, cached_property, partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
+from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.episode import task_of, texts_of_end
-from rounddiag.widgets.outcomes import outcome_of
+from rounddiag.widgets.outcomes import outcome_of, says_error
 from rounddiag.widgets.sample_view import BatchCache, last_action, prompt_turns
 
+# Columns of what an environment's tasks are sorted by.
+_DOMAINS = ("domain", "application", "app")
+_Z = 1.959964  # of a 95 % interval
 _BLOCKS = "▁▂▃▄▅▆▇█"  # of rising height
 
 
@@ -54,6 +59,19 @@ class TrajectoryTexts:
         """Return how each sample ended; "" where nothing says so."""
         return [*map(self._outcome, samples)]
 
+    def errors(self, rows: pd.DataFrame) -> Array:
+        """Count the errors of each sample, by rows of rounds as `action_rows` has them.
+
+        One that the columns of the sample tell counts as well.
+        """
+        batch = self._batch
+        own = rows["sample"][rows["error"] != ""]
+        said = [
+            any(says_error(*pair) for pair in texts_of_end(batch, sample).items())
+            for sample in range(len(batch))
+        ]
+        return np.bincount(own, minlength=len(batch)) + said
+
     def tasks(self, samples: Sequence[int]) -> list[str]:
         """Return the task of each sample; samples of one group have one."""
         groups = self._batch.group_ids
@@ -73,6 +91,45 @@ class TrajectoryTexts:
         bars = pd.Series(reward_bars(batch.rewards.double().cpu().numpy()))
         drawn = bars.groupby([*map(str, batch.group_ids)]).transform("".join)
         return drawn.where(drawn.str.len() > 1, "").to_numpy()
+
+
+def domain_column(columns: BatchColumns) -> str | None:
+    """Return the column of the samples' domain or application, if there is one."""
+    return next((name for name in _DOMAINS if name in columns.sample_names), None)
+
+
+def scores_by(rewards: Array, names: Sequence[object]) -> list[dict[str, Any]]:
+    """Return the mean score of all samples and of each name, with intervals.
+
+    Wilson's interval, which for scores between 0 and 1 is at least as wide as one of
+    successes. Nothing where no score is known, or one is below 0 or above 1.
+
+    Examples
+    --------
+    >>> first, *_ = scores_by(np.array([1.0, 0.0, 1.0]), ["a", "a", "b"])
+    >>> first["name"], first["num"], round(first["low"], 3), round(first["high"], 3)
+    ('all', 3, 0.208, 0.939)
+    """
+    table = pd.DataFrame({"name": [*map(str, names)], "score": rewards})
+    known = table.dropna(subset="score")
+    if known.empty or not known["score"].between(0, 1).all():
+        return []
+    parts = [("all", known), *known[known["name"] != ""].groupby("name")]
+    return [
+        {"name": name, **_wilson(own["score"].mean(), len(own)), "num": len(own)}
+        for name, own in parts
+    ]
+
+
+def _wilson(mean: float, num: int) -> dict[str, float]:
+    whole = 1 + _Z**2 / num
+    middle = (mean + _Z**2 / (2 * num)) / whole
+    half = _Z / whole * np.sqrt(mean * (1 - mean) / num + _Z**2 / (4 * num**2))
+    return {
+        "mean": float(mean),
+        "low": float(max(middle - half, 0)),
+        "high": float(min(middle + half, 1)),
+    }
 
 
 def _outcome(batch: Batch, read: BatchCache, sample: int) -> str:

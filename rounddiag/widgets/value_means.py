@@ -45,7 +45,7 @@ def value_means(session: Session, name: str) -> dict[str, Any]:
     codes, texts, conditions = _values_of(name, codes, values)
     if not filtered.is_all:
         codes = codes[columns.flat_index(tokens)]
-    measure = get_measure(state.metric)
+    measure = get_measure(state.mean_metric)
     if measure.source_column not in tokens:
         tokens = token_frame(filtered.batch, measure.extra_columns)
     columns_read = {measure.source_column, measure.gate}

@@ -68,7 +68,7 @@ def test_the_colour_bar_is_in_sight_above_many_rows(window: rd.Batch) -> None:
 def test_figures_of_texts_count_words() -> None:
     turns = [[("user", "go"), ("assistant", "a b"), ("user", "on"), ("assistant", "c")]]
     batch = rd.Batch.from_turns(turns * 3, sample_ids=["a", "b", "c"])
-    made = overview_figures(Session(batch, {}), "light")
+    made = overview_figures(Session(batch, {"metric": "round_length"}), "light")
     texts = [figure.decode() for figure in made.values()]
     texts += [
         plot(batch, metric="round_length").to_json()

@@ -334,18 +334,18 @@ def test_trajectories_are_sorted_by_what_is_read_of_them() -> None:
     assert by("outcome", is_ascending=True) == [num - 1, *range(1, num - 1), 0]
 
 
-def test_without_a_pair_rows_are_by_reward_and_length() -> None:
+def test_without_a_pair_rows_are_in_the_order_of_the_heatmap() -> None:
     turns = [[("user", "go"), ("assistant", "a b c"[:size])] for size in (3, 5, 1)]
     batch = rd.Batch.from_turns(turns, rewards=[1.0, 0.0, 1.0])
     looked_at = session(batch)
-    assert (looked_at.state.metric, looked_at.state.order) == ("round_length", "reward")
+    assert (looked_at.state.metric, looked_at.state.order) == ("action", "reward")
     samples = drawer_list(looked_at, "samples")
     assert column(samples, "sample") == [0, 2, 1]
     assert column(samples, "words") == [2, 1, 3]
-    assert samples["caption"] == "the highest reward first, then the longest"
+    assert samples["caption"] == "the highest reward first, as the heatmap"
     rounds = drawer_list(looked_at, "rounds")
-    assert column(rounds, "sample") == [1, 0, 2]
-    assert heads(rounds) == ["sample", "round", "words"]
+    assert column(rounds, "sample") == [0, 2, 1]
+    assert heads(rounds) == ["sample", "round", "action", "words"]
 
 
 def test_each_list_of_a_batch_without_log_probs_has_an_answer() -> None:

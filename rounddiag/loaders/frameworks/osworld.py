@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.outcome import outcome
 from rounddiag.loaders.source import Source, inside
+from rounddiag.schema import SECONDS
 from rounddiag.wording import by_numbers
 
 _FIRST = re.compile(r"(step_0([_.].*)?|initial.*)\.(png|jpe?g)")
@@ -106,11 +109,26 @@ def _round_columns(transcript: Transcript, record: dict[str, Any]) -> dict[str, 
     info = record.get("info")
     return transcript.merge(
         row=columns,
+        time=_seconds(transcript, record),
         info=transcript.named(info, of="info"),
         outcome=outcome(info, status="status", error="error"),
     )
 
 
+def _seconds(transcript: Transcript, record: dict[str, Any]) -> dict[str, object]:
+    """Return the seconds since the action of the round before."""
+    if _TIME not in record:
+        return {}
+    columns = [*(turn.columns for turn in transcript.rounds[-1:]), record]
+    seconds = nan
+    with suppress(ValueError):
+        times = [datetime.strptime(str(c.get(_TIME)), _CLOCK) for c in columns]  # noqa: DTZ007 as written
+        before, now = times
+        seconds = (now - before).total_seconds()
+    return {SECONDS.name: seconds}
+
+
+_TIME, _CLOCK = "action_timestamp", "%Y%m%d@%H%M%S"
 _READ = ("action", "response", "instruction", "screenshot_file", "info")
 
 
@@ -126,7 +144,8 @@ def _add_observation(transcript: Transcript, record: dict[str, Any]) -> None:
 
 
 def _sample_columns(folder: Path) -> dict[str, object]:
-    columns: dict[str, object] = {}
+    domain = folder.parent.name  # DOMAIN/TASK/traj.jsonl
+    columns: dict[str, object] = {"domain": domain} if domain else {}
     with suppress(LoadError):
         inside(folder, _RECORDING)
         columns["recording"] = _RECORDING

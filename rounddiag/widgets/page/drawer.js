@@ -15,7 +15,7 @@ const LISTS = {
 const LINE_HEIGHT = 24; // of a row, as in the style
 const PAGE_ROWS = 200; // as in lists.py
 // Of a column: the least width in pixels, and the most.
-const CELL_WIDTHS = { piece: [180, "3fr"], wide: [140, "4fr"], text: [64, "1fr"], part: [96, "140px"] };
+const CELL_WIDTHS = { piece: [180, "3fr"], wide: [140, "4fr"], text: [64, "1fr"], part: [96, "140px"], few: [44, "72px"], name: [84, "2fr"] };
 const OTHER_WIDTH = [56, "96px"];
 const CELL_GAP = 12;
 const CELL_TEXTS = {
@@ -41,7 +41,8 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     (name) => isOpen() && toggle(true, name),
   );
   const panel = element("div", { role: "tabpanel", class: "rdx-list-panel" }, caption, scroller, note);
-  const bar = element("div", { class: "rdx-drawer-bar" }, tabs.node, ...inBar);
+  const scores = element("ul", { class: "rdx-domains", "aria-label": "Mean scores" });
+  const bar = element("div", { class: "rdx-drawer-bar" }, tabs.node, scores, ...inBar);
   const node = element("section", { class: "rdx-drawer", "aria-label": "Drawer" }, bar, panel);
   const isOpen = () => "open" in node.dataset;
   const [reached, sorts] = [{}, {}]; // of each list: the row, and the column that orders it
@@ -80,6 +81,7 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     if (of !== pages || name !== open) return;
     known = first;
     caption.textContent = visible(first.caption);
+    fill(scores, (first.scores ?? []).map(scoreItem));
     const widths = first.columns.map(({ kind }) => CELL_WIDTHS[kind] ?? OTHER_WIDTH);
     const whole = first.columns.map(({ head: text }, at) => (widths[at][1].endsWith("px") ? `max(${widths[at][1]}, ${text.length}ch)` : widths[at][1])); // of heads
     scroller.style.setProperty("--columns", widths.map(([width], at) => `minmax(${width}px, ${whole[at]})`).join(" "));
@@ -95,7 +97,7 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     if (!isSortable) return listCell(text, kind);
     const now = sorts[open]?.head === text ? sorts[open] : null;
     const sortBy = () => {
-      sorts[open] = { head: text, is_ascending: now ? !now.is_ascending : ["text", "wide"].includes(kind) };
+      sorts[open] = { head: text, is_ascending: now ? !now.is_ascending : ["text", "name", "wide"].includes(kind) };
       scroller.scrollTop = 0;
       refresh();
     };
@@ -222,6 +224,15 @@ function listDrawer({ request, onRow, onToggle = (_list) => {}, inBar = [] }) {
     },
     close: () => follow.disconnect(),
   };
+}
+
+// The mean score of a domain on a bar from 0 to 1, and its interval.
+function scoreItem({ name, mean, low, high, num }) {
+  const [bar, reach] = ["rdx-bar", "rdx-bar-reach"].map((look) => element("span", { class: look }));
+  bar.style.width = `${100 * mean}%`;
+  reach.style.cssText = `left: ${100 * low}%; width: ${100 * (high - low)}%`;
+  const title = `${visible(name)}: mean score ${number(mean)} of ${num}, 95 % interval ${number(low)} to ${number(high)} (Wilson)`;
+  return element("li", { title }, element("b", {}, visible(name)), element("span", { class: "rdx-mean-bar" }, bar, reach), `${mean.toFixed(2)} `, element("span", { class: "rdx-note" }, `${low.toFixed(2)} to ${high.toFixed(2)} of ${num}`));
 }
 
 function noteRows(notes, known) {

@@ -99,10 +99,10 @@ function paneLayout(nodes, onChange, onResize) {
       apply();
     },
     // Which list is open: where there is room the first one, unless it was closed.
-    list: (first) => {
+    list: (first, [leastWide, leastHigh] = OPEN_DRAWER_FROM) => {
       if (layout.list) return layout.list === "closed" ? null : layout.list;
       const { width: wide, height: high } = nodes.root.getBoundingClientRect();
-      return first && wide >= OPEN_DRAWER_FROM[0] && high >= OPEN_DRAWER_FROM[1] ? first : null;
+      return first && wide >= leastWide && high >= leastHigh ? first : null;
     },
     set: (changes) => (layout = { ...layout, ...changes }),
     close: () => {

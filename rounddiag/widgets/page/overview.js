@@ -176,7 +176,7 @@ function groupBars(onValue) {
     const now = JSON.stringify(filter[by]);
     const rest = groups.num_rows - groups.rows.length;
     const values = `${pluralize(groups.num_rows, "value")}, the largest first`;
-    title.textContent = `mean ${metric === "abs_diff" ? "|diff|" : metric} by ${visible(by)}, logarithmic: ${values}${rest ? `; ${rest} smaller ones are not shown` : ""}${onValue ? "; a click filters" : ""}`;
+    title.textContent = `mean ${{ abs_diff: "|diff|", action: "round_length" }[metric] ?? metric} by ${visible(by)}, logarithmic: ${values}${rest ? `; ${rest} smaller ones are not shown` : ""}${onValue ? "; a click filters" : ""}`;
     const means = alignDecimals(groups.rows.map(({ mean }) => number(mean)));
     fill(list, groups.rows.map((row, at) => {
       const isNow = JSON.stringify(row.condition) === now;

@@ -2,6 +2,7 @@
 // The explorer: it connects the panes, and keeps the state in step with Python.
 const SELECT_DELAY = 60;
 const FEW_TRAJECTORIES = 3; // without log-probs, need no overview; with them, one needs none
+const TWO_COLUMNS = [760, 0]; // from this width on trajectories are a list from the start
 const UNREAD = 500; // milliseconds in which nobody has read anything
 
 class ExplorerPage {
@@ -205,7 +206,8 @@ class ExplorerPage {
   }
 
   showDrawer() {
-    const list = this.panes.list(this.shown?.head.lacks ? this.numSamples > FEW_TRAJECTORIES && "samples" : this.numFindings > 0 && "findings");
+    const trajectories = this.numSamples > FEW_TRAJECTORIES && "samples";
+    const list = this.shown?.head.lacks ? this.panes.list(trajectories, TWO_COLUMNS) : this.panes.list(this.numFindings > 0 && "findings");
     if (list !== this.drawer.open()) this.drawer.show(list);
   }
 
@@ -257,6 +259,7 @@ class ExplorerPage {
     this.sample.setThreshold(result.state.threshold);
     const hasPlot = !result.head.lacks || result.options.metric.some(([name]) => name === "surprise");
     if (hasPlot) this.store.axes(this.state, theme).catch(ignore); // drawn after the sample, asked for before
+    this.node.toggleAttribute("data-plain", !hasPlot);
     const isEmpty = !result.head.num_samples;
     this.node.toggleAttribute("data-lone", !isEmpty && result.head.num_samples <= (hasPlot ? 1 : FEW_TRAJECTORIES));
     if ("lone" in this.node.dataset && this.node.dataset.pane === "overview") this.showPane("sample");

@@ -261,13 +261,16 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
     const { width, height } = views?.current?.shot ?? {};
     const ratio = width ? width / height : 1.5;
     const free = Math.max(LEAST_TALL, room.height - room.panel - CAPTION - PANEL_GAP);
-    const alone = Math.min(free, room.width / ratio);
+    const isTall = ratio < 1; // fits its width, and scrolls
+    const alone = isTall ? room.width / ratio : Math.min(free, room.width / ratio);
     const [beside, below] = [Math.min(free, (room.width - 16) / 2 / ratio), Math.min((free - CAPTION) / 2, room.width / ratio)];
     const paired = Math.max(beside, below);
-    const hasTwo = Boolean(views?.after?.shot) && paired * ratio > SIDE_ROOM[0] && 2 * paired ** 2 > alone ** 2; // of areas
+    const hasTwo = !isTall && Boolean(views?.after?.shot) && paired * ratio > SIDE_ROOM[0] && 2 * paired ** 2 > alone ** 2; // of areas
     seen.dataset.arranged = hasTwo ? "two" : "one";
     seen.style.setProperty("--tall", `${Math.floor(hasTwo ? paired : alone)}px`);
     seen.style.setProperty("--across", hasTwo && beside >= below ? "calc(50% - 8px)" : "100%");
+    const { point } = views?.current?.action ?? {};
+    if (isTall) node.parentElement.scrollTop = isOnPicture(point) ? point[1] * alone - free / 2 : 0;
   }
 
   /** Follow the size of the pane, and of the panel that shares it. */

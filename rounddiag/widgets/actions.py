@@ -1,0 +1,145 @@
+"""What each round of a batch did: its action, errors, repeats, and its picture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
+from rounddiag.columns import Column
+from rounddiag.core.columns import span_texts, to_numpy
+from rounddiag.errors import RounddiagError
+from rounddiag.figures.actions import ACTION_COLORS
+from rounddiag.schema import COST
+from rounddiag.vision import Screenshot, parse_actions
+from rounddiag.widgets.episode import recorded_actions, said_between, texts_at
+from rounddiag.widgets.images import (
+    describe_actions,
+    last_seen_screenshots,
+    screenshots_after,
+)
+from rounddiag.widgets.outcomes import says_error
+
+_KINDS = {kind: kind for kind in ACTION_COLORS}
+_KINDS |= {"double_click": "click", "finished": "finish"}
+# Of a line of an observation: as round_text.js has it.
+_FAILURE = re.compile(
+    r"\s*(Traceback \(most recent call last\)|[\w.]*(Error|Exception)(:|$)"
+    r"|(error|ERROR):)",
+    re.ASCII,
+)
+
+
+def has_actions(batch: Batch) -> bool:
+    """Return whether actions can be read: of texts, or as the file recorded them."""
+    return not batch.lacks("text", "tokenizer") or "action" in batch.columns.rounds
+
+
+def action_rows(batch: Batch) -> pd.DataFrame:
+    """Return one row per sample and round: what it did.
+
+    `kind` (of `ACTION_COLORS`), `label`, `error`: its text, of the round's columns or
+    of the observation after it; `is_repeated`: the same actions as in the round before;
+    `is_unchanged`: the picture after it, which does not finish, is stored with the same
+    bytes; `seconds` and
+    `cost`, NaN where the file does not say.
+
+    Examples
+    --------
+    >>> turns = [("assistant", "click(1, 2)"), ("user", "Error: no")]
+    >>> rows = action_rows(Batch.from_turns([[*turns, ("assistant", "?")]]))
+    >>> rows[["kind", "error"]].values.tolist()
+    [['click', 'Error: no'], ['other', '']]
+    """
+    starts, sizes = map(to_numpy, (batch.rounds.start, batch.rounds.num_tokens))
+    texts = [""] * len(sizes)
+    if not batch.lacks("text", "tokenizer"):
+        texts = ["".join(pieces) for pieces in span_texts(batch, starts, sizes)]
+    recorded = recorded_actions(batch, len(sizes))
+    described = describe_actions(texts, [None] * len(sizes), recorded)
+    keys = [
+        own or [replace(action, source_text="") for action in parse_actions(text)]
+        for own, text in zip(recorded, texts, strict=True)
+    ]
+    rows = pd.DataFrame(
+        {
+            "sample": to_numpy(batch.rounds.sample),
+            "round": to_numpy(batch.rounds.round),
+            "kind": [_KINDS.get(action["kind"], "other") for action in described],
+            "label": [action["label"] for action in described],
+            "error": [*_errors(batch, len(sizes))],
+        }
+    )
+    follows = rows["sample"].eq(rows["sample"].shift()).to_numpy()
+    same = [bool(key) and key == before for before, key in pairwise([None, *keys])]
+    return rows.assign(
+        is_repeated=follows & np.array(same, bool),
+        is_unchanged=[
+            kind != "finish" and _same_picture(*pair)
+            for kind, pair in zip(
+                rows["kind"], pictures_of_rounds(batch, rows), strict=True
+            )
+        ],
+        seconds=_numbers(batch.columns.made("round_seconds"), len(rows)),
+        cost=_numbers(batch.columns.rounds.get(COST.name), len(rows)),
+    )
+
+
+def _numbers(column: Column | None, num: int) -> Array:
+    if column is None or column.kind != "number":
+        return np.full(num, np.nan)
+    return np.where(column.is_known(), column.filled, np.nan).astype(float)
+
+
+def _errors(batch: Batch, num_rounds: int) -> Iterator[str]:
+    """Yield the error of each round: of its columns, else of the observation after."""
+    recorded = [""] * num_rounds
+    for name in reversed(batch.columns.rounds):
+        for at, text in enumerate(texts_at(batch.columns.rounds[name], num_rounds)):
+            if says_error(name, text):
+                recorded[at] = text
+    at = 0
+    for sample, num in enumerate(_num_rounds(batch)):
+        said = said_between(batch, sample, num) or [[]] * (num + 1)
+        for turns in said[1:]:
+            lines = (line for turn in turns for line in turn["text"].split("\n"))
+            yield recorded[at] or next(filter(_FAILURE.match, lines), "")
+            at += 1
+
+
+def _num_rounds(batch: Batch) -> list[int]:
+    owner = to_numpy(batch.rounds.sample)
+    return [int(num) for num in np.bincount(owner, minlength=batch.num_samples)]
+
+
+def pictures_of_rounds(
+    batch: Batch, rows: pd.DataFrame
+) -> Iterator[tuple[Screenshot | None, Screenshot | None]]:
+    """Yield the pictures before and after each of some rounds; None if unknown."""
+    known: dict[int, list[tuple[int | None, int | None]]] = {}
+    images = batch.images or ()
+    num_rounds = _num_rounds(batch)
+    for sample, round_ in zip(rows["sample"], rows["round"], strict=True):
+        shots = images[sample] if images else ()
+        if sample not in known:
+            seen = last_seen_screenshots(shots, num_rounds[sample])
+            after = screenshots_after(shots, seen)
+            known[sample] = [*zip(seen, after, strict=True)]
+        before, after_ = known[sample][round_]
+        yield tuple(None if at is None else shots[at] for at in (before, after_))  # type: ignore[misc]
+
+
+def _same_picture(before: Screenshot | None, after: Screenshot | None) -> bool:
+    """Return whether two known pictures are stored with the same bytes."""
+    if before is None or after is None:
+        return False
+    try:
+        return before.digest() == after.digest()
+    except (RounddiagError, OSError):
+        return False

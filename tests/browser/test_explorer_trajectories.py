@@ -1,0 +1,51 @@
+"""A folder without log-probs in JupyterLab: what happened is in sight, unclicked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import ROOT
+from tests.browser.explorers import write_notebook
+from tests.browser.lab import LabNotebook
+from tests.browser.server import jupyterlab
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+_CODE = f"""import os, sys
+os.chdir({str(ROOT)!r}); sys.path.insert(0, {str(ROOT)!r})
+import rounddiag as rd
+rd.explore(rd.load("sample_data/osworld"))"""
+_WIDE = 520  # pixels of the picture at 1440
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900)])
+def test_errors_repeats_and_scores_are_in_sight(
+    chromium: Browser, tmp_path: Path, width: int, height: int
+) -> None:
+    write_notebook(tmp_path / "x.ipynb", _CODE)
+    with jupyterlab(tmp_path, tmp_path) as address:
+        lab = LabNotebook(chromium, address, tmp_path)
+        lab.page.set_viewport_size({"width": width, "height": height})
+        lab.open("x.ipynb")
+        lab.run_all()
+        node = lab.page.locator(".rdx:not([data-waiting])")
+        texts = node.get_by_role("region", name="Samples").locator("svg text")
+        for text in ("c=○", "k=○", "!", "• 1"):  # repeats, an error, scores
+            shown = texts.get_by_text(text, exact=True).first
+            expect(shown).to_be_in_viewport()
+        domains = node.get_by_role("list", name="Mean scores").get_by_role("listitem")
+        expect(domains).to_contain_text(["all", "chrome", "libreoffice_calc", "os"])
+        expect(domains.nth(1)).to_be_in_viewport()
+        picture = node.locator(".rdx-current .rdx-picture:has(img)")
+        picture.wait_for()
+        box = picture.bounding_box()
+        assert box is not None
+        assert width == 1280 or box["width"] >= _WIDE
+        assert lab.console_errors == []
+        lab.close()

@@ -1,0 +1,109 @@
+"""What happened in each round of a folder without log-probs, by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rounddiag as rd
+from rounddiag.vision import parse_action
+from rounddiag.widgets.actions import action_rows
+from rounddiag.widgets.figures import overview_figures
+from rounddiag.widgets.images import changed_share, describe_actions
+from rounddiag.widgets.lists import drawer_list
+from rounddiag.widgets.session import Session
+from rounddiag.widgets.trajectory_columns import scores_by
+
+
+@pytest.fixture(scope="module")
+def osworld() -> rd.Batch:
+    return rd.load("sample_data/osworld")
+
+
+def column(found: dict[str, Any], head: str) -> list[Any]:
+    (values,) = (part["values"] for part in found["columns"] if part["head"] == head)
+    return [*values]
+
+
+def test_rounds_have_a_kind_and_marks(osworld: rd.Batch) -> None:
+    rows = action_rows(osworld)
+    first = rows[rows["sample"] == 0]  # three clicks at one place, nothing happens
+    assert first["kind"].str[0].str.cat() == "cccwsf"
+    assert first["is_repeated"].tolist() == [False, True, True, False, False, False]
+    # The screen after the end is the same, which says nothing.
+    assert first["is_unchanged"].tolist() == [True, True, True, True, False, False]
+    assert first["seconds"].tolist()[1:] == [20.0] * 5
+
+
+def test_an_observation_or_a_column_says_the_error() -> None:
+    turns = [("user", "go"), ("assistant", "click(1, 2)"), ("tool", "so\nError: no")]
+    batch = rd.Batch.from_turns(
+        [[*turns, ("assistant", "click(1, 3)")]],
+        round_columns={
+            "sample": np.zeros(2, int),
+            "round": np.arange(2),
+            "error": np.array(["", "lost"]),
+        },
+    )
+    rows = action_rows(batch)
+    assert rows["error"].tolist() == ["Error: no", "lost"]
+    assert not rows["is_repeated"].any()
+
+
+def test_the_list_and_the_heatmap_have_one_order(osworld: rd.Batch) -> None:
+    session = Session(osworld, {})
+    found = drawer_list(session, "samples")
+    heatmap = json.loads(overview_figures(session, "light")["heatmap"])
+    order = heatmap["layout"]["meta"]["samples"]
+    assert column(found, "sample") == order == [1, 2, 5, 6, 3, 0, 7, 4]
+    assert column(found, "errors") == [*["0"] * 7, "1"]
+    assert column(found, "repeats") == ["0", "0", "0", "0", "0", "2", "2", "0"]
+    assert column(found, "seconds")[5] == "100"
+    assert column(found, "domain")[:3] == ["chrome", "chrome", "libreoffice_calc"]
+    outcomes = [row[0] for row in heatmap["data"][-1]["text"]]
+    assert outcomes == ["• 1"] * 4 + ["• 0.5", "∅ 0", "• 0", "!"]
+    by = {row["name"]: row for row in found["scores"]}
+    assert (by["chrome"]["mean"], by["chrome"]["num"]) == (2 / 3, 3)
+
+
+def test_scores_have_wilsons_interval() -> None:
+    # 2 of 3: (p + z2/2n -+ z sqrt(pq/n + z2/4n2)) / (1 + z2/n)
+    whole, chrome = scores_by(np.array([1.0, 1.0, 0.0, np.nan]), ["chrome"] * 4)
+    assert whole["num"] == chrome["num"] == 3
+    assert chrome["low"] == pytest.approx(0.20766, abs=1e-5)
+    assert chrome["high"] == pytest.approx(0.93851, abs=1e-5)
+    assert scores_by(np.array([2.0, 0.0]), ["a", "a"]) == []  # no shares of a success
+
+
+def test_the_share_that_changed_is_of_cells(osworld: rd.Batch) -> None:
+    assert osworld.images is not None
+    first, second = osworld.images[1][:2]
+    assert changed_share(first, first) == 0
+    assert 0 < changed_share(first, second) < 1
+    assert np.isnan(changed_share(first, None))
+
+
+@pytest.mark.parametrize(
+    ("call", "label"),
+    [
+        ("computer(action='screenshot')", "screenshot"),
+        ("computer(action='zoom', region=[1, 2, 3, 4])", "zoom [1, 2, 3, 4]"),
+        ("computer(action='left_click', coordinate=[1, 2])", "click (1, 2)"),
+        ("computer(action='type', text='type')", 'type "type"'),
+        ("WAIT", "wait"),
+        ("bash(command='ls')", "bash(command='ls')"),
+    ],
+)
+def test_calls_of_a_computer_are_worded(call: str, label: str) -> None:
+    (action,) = describe_actions([call], [None], [call])
+    assert action["label"] == label
+    assert (parse_action(call).kind == "unknown") == (label[0] in "szb")
+
+
+def test_a_batch_with_log_probs_has_no_actions_to_show() -> None:
+    batch = rd.load("sample_data/image_window.parquet")
+    with pytest.raises(rd.errors.FrameError, match="metric"):
+        Session(batch, {"metric": "action"})
