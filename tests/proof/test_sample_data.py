@@ -52,7 +52,7 @@ def test_older_weights_and_a_truncated_distribution_are_both_proved() -> None:
     nucleus = Hypothesis(
         name="top_p", cause="truncated_sampling", says="", processor=TopP(0.9)
     )
-    chain = (*weight_hypotheses(scorer, older), nucleus)
+    chain = (*weight_hypotheses(scorer, older)[:2], nucleus)
     rollout = batch.log_probs("rollout").clone()
     for sample in range(batch.num_samples):
         values = scorer.scores(chain, sample)
