@@ -32,7 +32,9 @@ _IS_WHOLE = """node => {
 def test_a_panel_is_seen_whole(opened: DirectPage, name: str, is_full: bool) -> None:
     if is_full:
         opened.press("Shift+F")
-    opened.find(f"summary[aria-label='{name}']").click()
+    opened.find(
+        f"summary[aria-label='{name}'], [aria-label='{name}'] > summary"
+    ).click()
     panel = opened.find(".rdx-dropdown[open] > .rdx-panel")
     expect(panel).to_be_visible()
     opened.settle()

@@ -64,7 +64,12 @@ def test_it_goes_to_the_fault_with_one_click(lab: LabNotebook, page: Locator) ->
     others = page.locator(".rdx-verdict > summary > .rdx-others")
     expect(others).to_contain_text('(failed check "log-probs are not above 0")')
     assert others.evaluate("node => getComputedStyle(node).textOverflow") == "ellipsis"
-    title = page.get_by_label("Verdict", exact=True).get_attribute("title") or ""
+    title = (
+        page.get_by_label("Verdict", exact=True)
+        .locator("summary")
+        .get_attribute("title")
+        or ""
+    )
     assert f"{others.text_content()}\n" in title
     place = lab.value("ex.current")
     assert place["sample"] % NUM_RANKS == RANK

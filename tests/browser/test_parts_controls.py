@@ -73,7 +73,7 @@ def test_the_head_tells_which_batch_and_how_much(page: PartsPage) -> None:
 
 
 def test_the_verdict_is_the_mean_until_there_is_a_diagnosis(page: PartsPage) -> None:
-    verdict = page.page.get_by_label("Verdict", exact=True)
+    verdict = page.page.get_by_label("Verdict", exact=True).locator("summary")
     page.run("controls.diagnose(undefined, 'diagnosing…');")
     text = verdict.text_content() or ""
     assert text.startswith("mean diff ")
