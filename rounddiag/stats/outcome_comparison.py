@@ -26,7 +26,8 @@ def compare_outcomes(
     """Compare the scores of two sets of attempts, task by task.
 
     The task is a sample column `task` or `task_id`, else the group, else the sample id:
-    the first of them that both sides have, with a task in common.
+    the first of them that both sides have, with a task in common. Where a file has no
+    groups and each prompt occurs once, the sample id comes before the group.
 
     Parameters
     ----------
@@ -107,6 +108,9 @@ def _shared_tasks(a: Batch, b: Batch) -> tuple[str, list[str], list[str]]:
 def _names_of_tasks(batch: Batch) -> dict[str, list[str]]:
     columns = {name: batch.sample_columns.get(name) for name in _TASK_NAMES}
     ids = {"group_ids": batch.group_ids, "sample_ids": batch.sample_ids}
+    # Groups that were made of equal prompts have no name that one could read.
+    if "group_source" in batch.meta and len({*(batch.group_ids or ())}) == len(batch):
+        ids = dict(reversed(ids.items()))
     names: dict[str, Any] = {**columns, **ids}
     return {k: [*map(str, names[k])] for k in names if names[k] is not None}
 

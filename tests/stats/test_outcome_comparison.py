@@ -86,3 +86,11 @@ def test_what_cannot_be_compared_is_an_error() -> None:
         rd.compare_outcomes(before, attempts([0], ["y"]))
     with pytest.raises(BatchError, match="rewards"):
         rd.compare_outcomes(before, replace(before, rewards=None))
+
+
+def test_the_folder_names_the_task_of_a_run() -> None:
+    """The groups of OSWorld are made of equal prompts; their ids are hashes."""
+    batch = rd.load("sample_data/osworld")
+    compared = rd.compare_outcomes(batch, batch)
+    assert compared.attrs["by"] == "sample_ids"
+    assert compared["task"].tolist() == list(batch.sample_ids or ())
