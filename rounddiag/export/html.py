@@ -149,7 +149,7 @@ def embed_figure(plot: Callable[..., go.Figure], *data: Any, **options: Any) -> 
     lines = (plain_text(line).strip() for line in caption(figure))
     alternative = escape(". ".join(lines))
     return (
-        f'<figure><div class="plot" role="img" aria-label="{alternative}"'
+        f'<figure><div class="plot" role="group" aria-label="{alternative}"'
         f' style="min-height:{figure.layout.height}px"></div>'
         f'<script type="application/json">{stored}</script>'
         f"{_caption(plot)}</figure>"

@@ -43,7 +43,7 @@ def test_the_light_figure_is_stored_with_the_differences_of_the_dark_one() -> No
 
 
 def test_the_title_is_the_accessible_name() -> None:
-    assert 'role="img" aria-label="Points. in red"' in embed_figure(plot, "red")
+    assert 'role="group" aria-label="Points. in red"' in embed_figure(plot, "red")
 
 
 def test_how_to_read_it_comes_from_the_docstring() -> None:
