@@ -82,19 +82,17 @@ ROLLOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         for change in list[dict[str, Any]]([{"tokens": ["a"]}, {"response_length": 99}])
     },
     **{
-        f"pictures of another kind, {inputs}": (
+        f"pictures of another kind, {name}": (
             {"multimodal_inputs": inputs},
             {"images": None, "meta.screenshots": NOT_PICTURES},
         )
-        for inputs in list[Any](
-            [
-                {"images": "a.png"},
-                {"images": ["a.png"]},
-                {"images": [Image.new("RGB", (0, 1))]},
-                {"videos": ["a.mp4"]},
-                "a.png",
-            ]
-        )
+        for name, inputs in {
+            "a path": {"images": "a.png"},
+            "a list of paths": {"images": ["a.png"]},
+            "a picture without columns": {"images": [Image.new("RGB", (0, 1))]},
+            "a video": {"videos": ["a.mp4"]},
+            "no dictionary": "a.png",
+        }.items()
     },
     "pixels beside the picture": (INPUTS, {"pictures": PLACED}),
 }
