@@ -21,15 +21,15 @@ NUM = 1000
 POOL = 3  # samples that share a row
 # Python answers all requests as ever, and notes those for the place of a cell.
 _EXPLORER = f"""from tests.browser.hard_batches import with_rounds
+from tests.browser.replies import replies_of, reply_with
 ex = rd.explore(with_rounds({NUM}, 6, 3), order="sample", current={{"sample": 60}})
-handlers, asked = ex._requests._handlers, []
-answer = dict(handlers)
+asked, answer = [], replies_of(ex)
 def worst(cells):
     asked.append(cells["samples"][0])
     return answer["worst"](cells)
 def refuse(changes):
     raise ValueError("no")
-handlers["worst"] = worst
+reply_with("worst", worst)
 first = ex.state
 ex"""
 # What the line of the selection said when the title of the sample changed.

@@ -26,26 +26,26 @@ CELLS = [
     IMPORTS.format(root=str(ROOT))
     + f"""
 import time
+from tests.browser.replies import replies_of, reply_with
 ex = rd.explore(batch, current={{"sample": 0, "round": 0, "token": 0}})
 troubles = []
 def callback(explorer):
     if troubles:
         raise ValueError(troubles.pop())
 ex.on_select(callback)
-answers = ex._requests._handlers
+answers = replies_of(ex)
 answer = answers["trajectory"]
 def slowly(**args):
     if args["sample"] == {SLOW}:
         time.sleep(1.5)
     return answer(**args)
 def be_slow():
-    answers["trajectory"] = slowly
-known_list = answers["list"]
+    reply_with("trajectory", slowly)
 def broken(**args):
-    answers["list"] = known_list
+    reply_with("list", answers["list"])
     raise RuntimeError("no list today")
 def break_list():
-    answers["list"] = broken""",
+    reply_with("list", broken)""",
     "ex",
 ]
 THEMES = {"light": LIGHT, "dark": DARK}

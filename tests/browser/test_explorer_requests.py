@@ -15,16 +15,17 @@ from tests.browser.explorers import IMPORTS, explorer, press, rest, waits_until
 from tests.browser.lab import LabNotebook
 
 # Notes what the page asks for, from the first request on.
-_EXPLORER = """current = {"sample": 20, "round": 0}
+_EXPLORER = """from tests.browser.replies import replies_of, reply_with
+current = {"sample": 20, "round": 0}
 ex = rd.explore(batch, order="sample", current=current)
-asked, answers = [], dict(ex._requests._handlers)
+asked, answers = [], replies_of(ex)
 def noted(name):
     def answer(**args):
         asked.append([name, args["sample"], args.get("indices")])
         return answers[name](**args)
     return answer
 for name in ("trajectory", "thumbnails"):
-    ex._requests._handlers[name] = noted(name)
+    reply_with(name, noted(name))
 ex"""
 
 
