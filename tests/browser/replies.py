@@ -15,6 +15,12 @@ def replies_of(explorer: Explorer) -> dict[str, Callable[..., object]]:
     return {name: partial(answer, requests) for name, (answer, _) in REQUESTS.items()}
 
 
-def reply_with(name: str, answer: Callable[..., object]) -> None:
-    """Answer a request of all explorers by a function of its arguments."""
-    REQUESTS[name] = (lambda _, **args: answer(**args), REQUESTS[name][1])
+def reply_with(explorer: Explorer, name: str, answer: Callable[..., object]) -> None:
+    """Answer a request of one explorer by a function of its arguments."""
+    others, stored = REQUESTS[name]
+    own = explorer._requests  # other notebooks may have the same kernel
+
+    def reply(requests: object, **args: object) -> object:
+        return answer(**args) if requests is own else others(requests, **args)
+
+    REQUESTS[name] = (reply, stored)

@@ -29,7 +29,7 @@ def worst(cells):
     return answer["worst"](cells)
 def refuse(changes):
     raise ValueError("no")
-reply_with("worst", worst)
+reply_with(ex, "worst", worst)
 first = ex.state
 ex"""
 # What the line of the selection said when the title of the sample changed.
@@ -156,7 +156,7 @@ def test_a_key_after_the_click_goes_on_from_there(
     sample, round_, token = place_of(tokens, 4, 0)
     rest_on(explored, 4, 0)
     explored.lab.value(
-        "reply_with('select', lambda changes: "
+        "reply_with(ex, 'select', lambda changes: "
         "(__import__('time').sleep(0.3), answer['select'](changes))[1])"
     )
     click(explored, 4, 0)
@@ -164,15 +164,15 @@ def test_a_key_after_the_click_goes_on_from_there(
     explored.press("ArrowRight")
     explored.rest()
     explored.is_at(sample, round_, token + 1)
-    explored.lab.value("reply_with('select', answer['select'])")
+    explored.lab.value("reply_with(ex, 'select', answer['select'])")
 
 
 def test_what_python_refuses_is_not_kept(explored: Explored) -> None:
     rest_on(explored, 8, 1)
-    explored.lab.value("reply_with('select', refuse)")
+    explored.lab.value("reply_with(ex, 'select', refuse)")
     click(explored, 8, 1)
     expect(explored.find(".rdx-banner")).to_contain_text("ValueError: no")
-    explored.lab.value("reply_with('select', answer['select'])")
+    explored.lab.value("reply_with(ex, 'select', answer['select'])")
     explored.rest()
     place = explored.state["current"]
     assert place["sample"] == 60

@@ -40,12 +40,12 @@ def slowly(**args):
         time.sleep(1.5)
     return answer(**args)
 def be_slow():
-    reply_with("trajectory", slowly)
+    reply_with(ex, "trajectory", slowly)
 def broken(**args):
-    reply_with("list", answers["list"])
+    reply_with(ex, "list", answers["list"])
     raise RuntimeError("no list today")
 def break_list():
-    reply_with("list", broken)""",
+    reply_with(ex, "list", broken)""",
     "ex",
 ]
 THEMES = {"light": LIGHT, "dark": DARK}

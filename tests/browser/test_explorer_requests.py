@@ -25,7 +25,7 @@ def noted(name):
         return answers[name](**args)
     return answer
 for name in ("trajectory", "thumbnails"):
-    reply_with(name, noted(name))
+    reply_with(ex, name, noted(name))
 ex"""
 
 
