@@ -43,5 +43,5 @@ def test_a_figure_has_a_word_and_a_picture_in_the_gallery(name: str) -> None:
 
 def test_no_notebook_is_larger_than_a_megabyte() -> None:
     sizes = {one.name: one.stat().st_size for one in GALLERY.parent.glob("*.ipynb")}
-    assert len(sizes) == 6
+    assert len(sizes) == 7
     assert [name for name, size in sizes.items() if size > 1_000_000] == []
