@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Locator
 
 TASK = "Set the second column to bold and save the file."
 THOUGHT = "<think>I see the table.</think>"
@@ -67,6 +67,14 @@ def trajectories(*, engine: bool) -> rd.Batch:
     )
 
 
+def open_samples(node: Locator) -> None:
+    """Open the list of samples; without log-probs it is open from the start."""
+    tab = node.locator("[role=tab][data-name='samples']")
+    if tab.get_attribute("aria-selected") != "true":
+        tab.click()
+    expect(tab).to_have_attribute("aria-selected", "true")
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["texts", "one engine"])
 def one_page(
     request: pytest.FixtureRequest, chromium: Browser
@@ -94,7 +102,7 @@ def test_all_works_but_what_compares(page: tuple[DirectPage, bool]) -> None:
     assert sentence in opened.text(".rdx-verdict > summary")
     assert opened.text(".rdx-task") == f"task {TASK}"
     metrics = opened.texts(".rdx-choices [aria-label='Metric'] label")
-    assert metrics == [*(["surprise"] if has_engine else []), "length", "time"]
+    assert metrics == ["surprise" if has_engine else "action", "length", "time"]
     assert not opened.find(".rdx-threshold").is_visible()
     assert opened.find("[aria-label='Tokens']").is_visible() == has_engine
     values = opened.texts(".rdx-card-line:last-child")
@@ -130,7 +138,7 @@ def test_all_works_but_what_compares(page: tuple[DirectPage, bool]) -> None:
         "click (10, 20)"
     )
     opened.page.keyboard.press("Escape")
-    opened.find("[role=tab][data-name='samples']").click()
+    open_samples(opened.node)
     rows = opened.find(".rdx-list-rows button")
     expect(rows).to_have_count(3)
     cells = rows.first.locator(".rdx-cell").all_text_contents()
@@ -159,7 +167,7 @@ def test_trajectories_are_the_first_list_and_are_sorted(
     opened, _ = page
     lists = "[aria-label='Lists'] [role=tab]:visible"
     assert opened.texts(lists) == ["Samples", "Rounds", "Notes"]
-    opened.find("[role=tab][data-name='samples']").click()
+    open_samples(opened.node)
     head = opened.find(".rdx-list-head").get_by_role("button", name="sample")
     head.click()
     expect(head).to_have_text("sample ▼")
@@ -204,7 +212,7 @@ def test_a_report_sorts_all_trajectories_as_the_explorer_does(
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.goto(file.as_uri())
     looked_at = Session(batch, {})
-    opened.locator("[role=tab][data-name='samples']").click()
+    open_samples(opened.locator("body"))
     for head, is_ascending in (("task", True), ("reward", False), ("reward", True)):
         opened.locator(".rdx-list-head").get_by_role("button", name=head).click()
         sort = {"head": head, "is_ascending": is_ascending}
