@@ -31,7 +31,7 @@ from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import State
 
 Handler = Callable[[str, dict[str, Any], list[bytes]], object]
-Change = Callable[[str, dict[str, Any]], dict[str, Any]]
+TraitChange = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
 _log = logging.getLogger(__name__)
@@ -65,10 +65,10 @@ class PageWidget(anywidget.AnyWidget):
     # Not for the page, so that a notebook does not save notes and values of the batch.
     state = traitlets.Dict()
 
-    def __init__(self, handler: Handler, change: Change) -> None:
+    def __init__(self, handler: Handler, change: TraitChange) -> None:
         super().__init__()
         self._handler: Handler | None = handler
-        self._change: Change | None = change
+        self._change: TraitChange | None = change
         self.on_msg(self._on_message)
 
     @traitlets.validate("current", "state")

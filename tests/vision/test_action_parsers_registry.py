@@ -44,8 +44,8 @@ def test_parsers_are_chosen_by_name() -> None:
 
 def test_an_unknown_parser_is_refused() -> None:
     message = (
-        "`parsers`: expected one of ['qwen', 'pyautogui', 'ui_tars']; found "
-        "'uitars'. Did you mean 'ui_tars'?"
+        "`parsers`: expected one of ['qwen', 'pyautogui', 'ui_tars', 'computer'];"
+        " found 'uitars'. Did you mean 'ui_tars'?"
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         parse_actions("", parsers=["uitars"])
