@@ -103,7 +103,7 @@ WORK: dict[str, tuple[Call, Callable[[Any, rd.Batch], bool]]] = {
         lambda batch, _: rd.explore(batch),
         lambda found, batch: (
             found.state["metric"]
-            == ("surprise" if batch.per_token.keys() & LOG_PROBS else "round_length")
+            == ("surprise" if batch.per_token.keys() & LOG_PROBS else "action")
         ),
     ),
     "report": (

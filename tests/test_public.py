@@ -62,7 +62,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_the_signature_of_the_explorer_has_every_entry_of_its_state() -> None:
     options = [*inspect.signature(rounddiag.explore).parameters][1:]
     with rounddiag.explore(hand_batch()) as explorer:
-        assert {*options} == {*explorer.state, "step", "at", "removed"}
+        assert {*options} == {*explorer.state, "answer", "step", "at", "removed"}
 
 
 @pytest.mark.parametrize("name", ["capture", "figures", "findings", "stats", "vision"])

@@ -212,7 +212,9 @@ def test_a_report_sorts_all_trajectories_as_the_explorer_does(
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.goto(file.as_uri())
     looked_at = Session(batch, {})
-    open_samples(opened.locator("body"))
+    # Without log-probs it is open from the start.
+    samples = opened.locator("[role=tab][data-name='samples']")
+    expect(samples).to_have_attribute("aria-selected", "true")
     for head, is_ascending in (("task", True), ("reward", False), ("reward", True)):
         opened.locator(".rdx-list-head").get_by_role("button", name=head).click()
         sort = {"head": head, "is_ascending": is_ascending}
