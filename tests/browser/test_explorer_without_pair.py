@@ -28,7 +28,7 @@ THOUGHT = "<think>I see the table.</think>"
 _TEXTS = """node => [...node.querySelectorAll('*')]
   .filter(leaf => !leaf.children.length && leaf.checkVisibility())
   .map(leaf => `${leaf.className}: ${leaf.textContent}`)"""
-SCROLL = "(list, row) => { list.scrollTop = 22 * row; }"
+SCROLL = "(list, row) => { list.scrollTop = 24 * row; }"
 ACTIONS = ("click(10, 20)", "clik(30, 4)", "finished()")
 
 

@@ -286,7 +286,7 @@ def test_of_a_long_list_the_rows_in_sight_are_drawn(page: PartsPage) -> None:
       lists.toggle(true, 'rounds');""")
     page.find(".rdx-list-rows button").first.wait_for()
     assert page.find(".rdx-list-rows button").count() < 40
-    page.find(".rdx-list").evaluate("node => { node.scrollTop = 22 * 3000; }")
+    page.find(".rdx-list").evaluate("node => { node.scrollTop = 24 * 3000; }")
     page.find(".rdx-list-rows >> text='3,000'").click()
     assert page.find(".rdx-list-rows button").count() < 40
     assert page.said[0][1]["place"] == {"sample": 3000}

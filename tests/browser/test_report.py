@@ -307,7 +307,7 @@ def test_a_sample_that_is_not_there_says_how_to_see_it(opened: Opened) -> None:
     opened.find(".rdx-drawer [data-name=samples]").click()
     rows = opened.find(".rdx-list-rows button")
     expect(rows.first).to_be_visible()
-    opened.find(".rdx-list").evaluate("list => { list.scrollTop = 22 * 40; }")
+    opened.find(".rdx-list").evaluate("list => { list.scrollTop = 24 * 40; }")
     opened.find(".rdx-list-rows [data-row='43']").click()
     missing = opened.find(".rdx-missing")
     expect(missing).to_be_visible()
