@@ -134,9 +134,10 @@ def _image_runs(batch: Batch) -> list[tuple[Array, Array] | None] | None:
 
 def _image_id(observed: Sequence[Array]) -> int | None:
     """Return the id of most long runs in observations, if there are enough."""
-    every = [TokenRuns.of_ids(ids) for ids in observed]
-    long = [(runs.length >= _IMAGE_RUN) & (runs.token >= 0) for runs in every]
-    tokens = [runs.token[rows] for runs, rows in zip(every, long, strict=True)]
+    tokens = []  # not the runs of all samples: most of them are of one token
+    for runs in map(TokenRuns.of_ids, observed):
+        is_long = (runs.length >= _IMAGE_RUN) & (runs.token >= 0)
+        tokens.append(runs.token[is_long])
     if sum(map(len, tokens)) < _MIN_IMAGES:
         return None
     known, counts = np.unique(np.concatenate(tokens), return_counts=True)

@@ -17,14 +17,21 @@ from rounddiag.figures._parts.canvas import (
     new_figure,
     theme_of,
 )
-from rounddiag.figures._parts.heatmap_cells import add_hatching, trace_outlines
+from rounddiag.figures._parts.heatmap_cells import (
+    FEW_ROWS,
+    add_hatching,
+    cells_height,
+    name_row,
+    set_cell_axes,
+    trace_outlines,
+)
 from rounddiag.figures._parts.labels import (
     format_number,
     hover_text,
     shorten_name,
-    tick_step,
 )
 from rounddiag.figures._parts.scales import BOTTOM
+from rounddiag.schema import ROUND, SAMPLE
 
 # The kinds of actions, in the order of a legend. Paul Tol's scheme `light`, made to
 # fill cells that have black letters, and told apart without red or green
@@ -56,9 +63,7 @@ ROUND_MARKS = {
     "is_repeated": ("=", "repeated"),
     "is_unchanged": ("○", "unchanged"),
 }
-_FEW_ROWS = 64  # have letters, and lines between them
 _WIDE = 20  # rounds: cells have room for all their marks
-_ROW_HEIGHT, _MIN_ROWS, _MAX_ROWS = 12, 14, 46  # as in a heatmap
 EDGE = 0.8  # share of the width that rounds have; the rest is the outcome's
 _ROWS_OF_PANEL = 4  # of counts
 _MAX_CELLS = 14_400  # of a figure whose hover texts stay under 500 kB
@@ -89,7 +94,7 @@ def plot_actions(
     [['c', 'c=']]
     """
     colors, num_rows = theme_of(theme), len(samples)
-    height = _ROW_HEIGHT * min(max(num_rows, _MIN_ROWS), _MAX_ROWS) + BOTTOM + TOP
+    height = cells_height(num_rows) + BOTTOM + TOP
     figure = new_figure(
         "Actions per sample and round", _key(rounds), colors, height=height
     )
@@ -99,29 +104,17 @@ def plot_actions(
     num_rounds = int(placed["round"].max()) + 1
     _add_cells(figure, placed, (num_rows, num_rounds), colors)
     _add_outcomes(figure, samples, colors)
-    names = {f"{at:.1f}": _name(*row) for at, row in enumerate(_named(samples))}
-    step = tick_step(num_rows)
-    ticks = {
-        f"{at}": f"{samples['sample'].iloc[at]:,}" for at in range(0, num_rows, step)
+    rows = zip(samples["sample"], samples["name"], strict=True)
+    names = {
+        float(at): name_row({"sample": sample, "sample_id": name or None})
+        for at, (sample, name) in enumerate(rows)
     }
+    numbers = samples["sample"].to_numpy()
+    set_cell_axes(figure, num_rounds, numbers, names, SAMPLE.label)
     figure.update_layout(
-        xaxis={
-            "title": {"text": "round"},
-            "range": [-0.5, num_rounds - 0.5],
-            "dtick": tick_step(num_rounds),
-            "domain": (0, EDGE),
-        },
+        xaxis={"domain": (0, EDGE)},
         xaxis2={"domain": (EDGE + 0.02, 1), "visible": False, "anchor": "y"},
-        yaxis={
-            "title": {"text": "sample"},
-            "range": [num_rows - 0.5, -0.5],
-            "dtick": step,
-            "showgrid": False,
-            "tickformat": "d",
-            "hoverformat": ".1f",
-            "labelalias": ticks | names,
-        },
-        meta={"samples": samples["sample"].tolist(), "pool": 1},
+        meta={"samples": numbers.tolist(), "pool": 1},
     )
     return figure
 
@@ -133,14 +126,6 @@ def _key(rounds: pd.DataFrame) -> list[str]:
         *(f"{colorize('■', ACTION_COLORS[kind])} {kind}" for kind in kinds),
         *("{} {}".format(*ROUND_MARKS[name]) for name in marks),
     ]
-
-
-def _named(samples: pd.DataFrame) -> list[tuple[int, str]]:
-    return [*zip(samples["sample"], samples["name"], strict=True)]
-
-
-def _name(sample: int, name: str) -> str:
-    return f"sample {sample} · {shorten_name(name)}" if name else f"sample {sample}"
 
 
 def _add_cells(
@@ -161,13 +146,11 @@ def _add_cells(
         for color, span in zip(ACTION_COLORS.values(), pairwise(ends), strict=True)
         for end in span
     ]
-    is_few = shape[0] <= _FEW_ROWS
+    is_few = shape[0] <= FEW_ROWS
     figure.add_heatmap(
         z=codes,
         text=letters if is_few else None,
-        texttemplate="%{text}"
-        if is_few
-        else None,  # plotly leaves out what has no room
+        texttemplate="%{text}" if is_few else None,  # where there is room
         textfont={"color": _LETTERS},
         customdata=hovers,
         hovertemplate="<b>%{y}<br>round %{x}</b><br>%{customdata}<extra></extra>",
@@ -228,7 +211,7 @@ def _add_outcomes(figure: go.Figure, samples: pd.DataFrame, theme: Theme) -> Non
     ]
     rewards = samples["reward"].to_numpy(float)
     low, high = np.nanmin(rewards, initial=0), np.nanmax(rewards, initial=1)
-    is_few = len(samples) <= _FEW_ROWS
+    is_few = len(samples) <= FEW_ROWS
     figure.add_heatmap(
         z=np.nan_to_num(rewards, nan=low)[:, None],
         text=np.array(words, object)[:, None] if is_few else None,
@@ -309,7 +292,7 @@ def plot_endings(
         ygap=1,
     )
     figure.update_layout(
-        xaxis={"title": {"text": "round"}, "range": [-0.5, last - 0.5]},
+        xaxis={"title": {"text": ROUND.label}, "range": [-0.5, last - 0.5]},
         yaxis={
             "title": {"text": "samples that run and end in each round"},
             "autorange": "reversed",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,14 +29,15 @@ from rounddiag.figures._parts.heatmap_cells import (
     add_missing,
     add_undefined,
     build_grid,
+    cells_height,
     choose_hover_columns,
+    set_cell_axes,
 )
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
     estimate_width,
     subject,
-    tick_step,
 )
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar
 from rounddiag.schema import (
@@ -46,7 +46,6 @@ from rounddiag.schema import (
     MEAN_COLUMNS,
     METRICS,
     NUM_TOKENS,
-    ROUND,
     ROUNDS,
     SAMPLE,
     SAMPLES,
@@ -75,8 +74,6 @@ _ORDERS = {
     "group": ", by group",
 }
 _HATCHED = ("the sample has no such round", "no sample of the row has the round")
-# Height of a row in pixels, and the number of rows that a figure has room for.
-_ROW_HEIGHT, _MIN_ROWS, _MAX_ROWS = 12, 14, 46
 # Height of the strip above the cells with its label, and of its bars, in pixels.
 _MARGINAL, _BARS = 64, 36
 # Characters over the strip that a figure of 400 pixels has room for.
@@ -164,8 +161,9 @@ def plot_heatmap(
     if heat.rounds.empty:
         return empty_figure(title, NO_TOKENS, inputs.theme)
     has_marginals = inputs.layers["marginals"]
-    rows = _ROW_HEIGHT * min(max(heat.rows.num, _MIN_ROWS), _MAX_ROWS)
-    height = rows + BOTTOM + TOP + (_MARGINAL if has_marginals else 0)
+    height = (
+        cells_height(heat.rows.num) + BOTTOM + TOP + (_MARGINAL if has_marginals else 0)
+    )
     captions = note_unknown_rounds(inputs.data) + _explanation(heat)
     figure = new_figure(title, captions, inputs.theme, height=height, bottom=BOTTOM)
     add_cells(figure, heat, inputs.theme)
@@ -264,35 +262,12 @@ def _get_rounds(data: Measured, metric: str) -> tuple[pd.DataFrame, int]:
 
 def _set_axes(figure: go.Figure, heat: Heat) -> None:
     num_samples, num_rounds = len(heat.rows.samples), heat.grid.has_round.shape[1]
-    step = tick_step(num_samples)
-    figure.update_layout(
-        xaxis={
-            "title": {"text": ROUND.label},
-            "range": [-0.5, num_rounds - 0.5],
-            "dtick": tick_step(num_rounds),
-        },
-        yaxis={
-            "title": {"text": _row_title(heat)},
-            "range": [num_samples - 0.5, -0.5],
-            "dtick": step,
-            "showgrid": False,
-            **_row_names(heat, np.arange(0, num_samples, step)),
-        },
-    )
+    numbers = np.arange(num_samples) if heat.is_pooled else heat.numbers
+    middles = heat.y(np.arange(heat.rows.num))
+    names = dict(zip(middles.tolist(), heat.names(), strict=True))
+    set_cell_axes(figure, num_rounds, numbers, names, _row_title(heat))
     samples = heat.rows.samples["sample"].tolist()
     figure.layout.meta = {"samples": samples, "pool": heat.rows.pool}
-
-
-def _row_names(heat: Heat, ticks: Array) -> dict[str, Any]:
-    """Name rows once for all cells: in full on hover, by their number at ticks.
-
-    Plotly looks up the text that it would write; the two differ in their format.
-    """
-    labels = ticks if heat.is_pooled else heat.numbers[ticks]
-    short = {f"{tick}": f"{label:,}" for tick, label in zip(ticks, labels, strict=True)}
-    y = heat.y(np.arange(heat.rows.num))
-    names = {f"{at:.1f}": name for at, name in zip(y, heat.names(), strict=True)}
-    return {"tickformat": "d", "hoverformat": ".1f", "labelalias": short | names}
 
 
 def _row_title(heat: Heat) -> str:

@@ -124,8 +124,8 @@ def ingest(
         for files in folder.steps()
     ]
     # What json cannot write is written as text: at worst it is converted again.
-    told = json.dumps(options, sort_keys=True, default=str)
-    how = {"images": images, "options": told}
+    as_text = json.dumps(options, sort_keys=True, default=str)
+    how = {"images": images, "options": as_text}
     known = _known_steps(target, how)
     convert = partial(
         _convert,

@@ -46,9 +46,8 @@ def action_rows(batch: Batch) -> pd.DataFrame:
 
     `kind` (of `ACTION_COLORS`), `label`, `error`: its text, of the round's columns or
     of the observation after it; `is_repeated`: the same actions as in the round before;
-    `is_unchanged`: the picture after it, which does not finish, is stored with the same
-    bytes; `seconds` and
-    `cost`, NaN where the file does not say.
+    `is_unchanged`: the picture after it is stored with the same bytes, and it does not
+    finish; `seconds` and `cost`, NaN where the file does not say.
 
     Examples
     --------

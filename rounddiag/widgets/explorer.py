@@ -15,6 +15,7 @@ from typing_extensions import Self
 
 from rounddiag.batch import Batch
 from rounddiag.batch.address import Address
+from rounddiag.core import round_frame
 from rounddiag.core.scores import AskedModel, ScoredAgain
 from rounddiag.errors import FrameError, RounddiagError
 from rounddiag.findings import Diagnosis
@@ -264,9 +265,15 @@ class Explorer:
 
     @property
     def selected_rounds(self) -> pd.DataFrame:
-        """The selected rows of the round frame; can be set like `selection`."""
+        """The selected rows of the round frame; can be set like `selection`.
+
+        Where tokens are filtered: the means of those that the filter keeps.
+        """
         session = self._placed_session
-        return session.select_rows(session.filtered_batch.rounds)
+        kept = session.filtered_batch
+        return session.select_rows(
+            round_frame(kept.batch) if kept.is_all else kept.rounds
+        )
 
     @selected_rounds.setter
     def selected_rounds(self, rows: pd.DataFrame) -> None:

@@ -345,16 +345,17 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
     shows_actions = bool(
         batch.lacks("rollout") and batch.lacks("old") and has_actions(batch)
     )
-    actions = [[ACTION, ACTION, "what the model did in each round"]]
+    metrics = [
+        [name, METRICS[name].short, METRICS[name].hint]
+        for name in metrics_of(batch)
+        if name in OFFERED_METRICS
+        and is_compared == (METRICS[name].of == "pair")
+        and (name != "after_first_unequal" or is_equal)
+    ]
+    if shows_actions:
+        metrics.insert(0, [ACTION, ACTION, "what the model did in each round"])
     return {
-        "metric": actions * shows_actions
-        + [
-            [name, METRICS[name].short, METRICS[name].hint]
-            for name in metrics_of(batch)
-            if name in OFFERED_METRICS
-            and is_compared == (METRICS[name].of == "pair")
-            and (name != "after_first_unequal" or is_equal)
-        ],
+        "metric": metrics,
         "order": [
             *(order for order in get_args(Order) if not lacking.get(order)),
             *(name for name in columns.sample_names if name not in _ORDERED),

@@ -64,13 +64,14 @@ class TrajectoryTexts:
 
         One that the columns of the sample tell counts as well.
         """
-        batch = self._batch
         own = rows["sample"][rows["error"] != ""]
-        said = [
-            any(says_error(*pair) for pair in texts_of_end(batch, sample).items())
-            for sample in range(len(batch))
-        ]
-        return np.bincount(own, minlength=len(batch)) + said
+        return np.bincount(own, minlength=len(self._batch)) + self._says_error
+
+    @cached_property
+    def _says_error(self) -> Array:
+        ends = [texts_of_end(self._batch, at) for at in range(len(self._batch))]
+        failed = [any(says_error(*pair) for pair in end.items()) for end in ends]
+        return np.array(failed, dtype=bool)
 
     def tasks(self, samples: Sequence[int]) -> list[str]:
         """Return the task of each sample; samples of one group have one."""

@@ -13,7 +13,7 @@ import torch
 from playwright.sync_api import Locator, expect
 
 import rounddiag as rd
-from tests.browser.explorers import explorer, rest, waits_for
+from tests.browser.explorers import explorer, rest, waits_for, waits_until
 from tests.browser.lab import LabNotebook
 
 Point = tuple[float, float]
@@ -42,6 +42,8 @@ CLOSE = """node => {
   if (node.querySelector('.rdx-stage')?.offsetWidth)
     node.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));
 }"""
+_FACTS = """node => [...node.querySelectorAll('dt')]
+  .map(name => [name.textContent, name.nextElementSibling.textContent])"""
 _RESET = "ex.state != first and not setattr(ex, 'state', first)"
 _OPEN = "node => node.closest('details')?.setAttribute('open', '')"
 _TRACE = """(node, kind) => {
@@ -112,8 +114,8 @@ class Explored:
         chunks = self.node.locator(".rdx-chunk > .rdx-now")
         card.and_(self.node.locator(f"[data-round='{round_}']")).wait_for()
         chunks.wait_for()
-        assert self.text(".rdx-title").startswith(f"Sample {sample} ·")
-        assert self.facts()["round"] == f"{round_}, token {token}"
+        waits_until(lambda: self.text(".rdx-title").startswith(f"Sample {sample} ·"))
+        waits_until(lambda: self.facts().get("round") == f"{round_}, token {token}")
 
     def find(self, selector: str) -> Locator:
         return self.node.locator(selector)
@@ -143,8 +145,7 @@ class Explored:
 
     def facts(self) -> dict[str, str]:
         """Return what the focus panel says, by the names that it has for it."""
-        names, values = self.texts(".rdx-focus dt"), self.texts(".rdx-focus dd")
-        return dict(zip(names, values, strict=True))
+        return dict(self.find(".rdx-focus").evaluate(_FACTS))
 
     def filter_by(self, column: str) -> None:
         """Open the filter at a column."""

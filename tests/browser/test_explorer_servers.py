@@ -88,7 +88,7 @@ def test_without_anywidget_and_plotly_lines_say_what_to_install(
         lab.open(NAME)
     lab.run_all()
     check_table_and_advice(lab)
-    words = lab.outputs.locator("div", has_text="Run pip install plotly in the")
+    words = lab.outputs.locator("div", has_text="run pip install plotly in its")
     expect(words.get_by_text("Mismatch per round")).to_be_visible()
     expect(words.get_by_role("listitem").first).to_contain_text("onset: round 2")
     assert lab.page.locator(".js-plotly-plot:not(.rdx-plot)").count() == 0

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from rounddiag._typing import Array
 from rounddiag.figures._parts.canvas import Theme, cross
-from rounddiag.figures._parts.labels import format_number, shorten_name
+from rounddiag.figures._parts.labels import format_number, shorten_name, tick_step
 from rounddiag.figures._parts.scales import (
     ColorScale,
     choose_scale,
@@ -23,10 +23,52 @@ from rounddiag.schema import (
     CELLS,
     IS_REWRITTEN,
     METRICS,
+    ROUND,
     ColumnSchema,
     Pair,
 )
 from rounddiag.stats.heatmap_rows import HeatmapRows
+
+# Height of a row in pixels, and the number of rows that a figure has room for.
+_ROW_HEIGHT, _MIN_ROWS, _MAX_ROWS = 12, 14, 46
+
+
+def cells_height(num_rows: int) -> int:
+    """Return the height of the cells, in pixels."""
+    return _ROW_HEIGHT * min(max(num_rows, _MIN_ROWS), _MAX_ROWS)
+
+
+def set_cell_axes(
+    figure: go.Figure,
+    num_rounds: int,
+    numbers: Array,
+    names: Mapping[float, str],
+    title: str,
+) -> None:
+    """Set the axes of cells, whose rows are named once: in full on hover.
+
+    `numbers` are those of the samples at ticks, and `names` are by the middle of each
+    row. Plotly looks up the text that it would write; the two differ in their format.
+    """
+    step = tick_step(len(numbers))
+    short = {f"{at}": f"{numbers[at]:,}" for at in range(0, len(numbers), step)}
+    full = {f"{at:.1f}": name for at, name in names.items()}
+    figure.update_layout(
+        xaxis={
+            "title": {"text": ROUND.label},
+            "range": [-0.5, num_rounds - 0.5],
+            "dtick": tick_step(num_rounds),
+        },
+        yaxis={
+            "title": {"text": title},
+            "range": [len(numbers) - 0.5, -0.5],
+            "dtick": step,
+            "showgrid": False,
+            "tickformat": "d",
+            "hoverformat": ".1f",
+            "labelalias": short | full,
+        },
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +193,7 @@ class Heat:
     def names(self) -> list[str]:
         """Name each row by its number, and the sample's id and reward if known."""
         if not self.is_pooled:
-            return [_name_row(row) for row in self.rows.samples.to_dict("records")]
+            return [name_row(row) for row in self.rows.samples.to_dict("records")]
         rank = "" if self.order == "sample" else " rank"
         names = [f"{self.rows.pool} samples from{rank} {at}" for at in self.numbers]
         if "reward" not in self.rows.samples:
@@ -160,7 +202,8 @@ class Heat:
         return [f"{name} · mean reward {format_number(mean)}" for name, mean in means]
 
 
-def _name_row(row: Mapping[Any, Any]) -> str:
+def name_row(row: Mapping[Any, Any]) -> str:
+    """Name a row of one sample by its number, and its id and reward if known."""
     parts = [f"sample {row['sample']}"]
     if not pd.isna(row.get("sample_id")):
         parts.append(shorten_name(str(row["sample_id"])))
@@ -173,7 +216,7 @@ def _name_row(row: Mapping[Any, Any]) -> str:
 _HOVER_COLUMNS = ("mean_abs_diff", "p95_abs_diff", "max_abs_diff")
 _REWRITTEN = "↻ context rewritten"
 # Up to this many rows have thin lines between cells.
-_FEW_ROWS = 64
+FEW_ROWS = 64
 
 
 def choose_hover_columns(
@@ -186,7 +229,7 @@ def choose_hover_columns(
 
 def add_cells(figure: go.Figure, heat: Heat, theme: Theme) -> None:
     """Draw a cell for each row and round."""
-    gap = 1 if heat.rows.num <= _FEW_ROWS else 0
+    gap = 1 if heat.rows.num <= FEW_ROWS else 0
     scale = heat.scale
     shape = (*heat.cell_values.shape, len(heat.hover_columns))
     values = np.empty(shape, dtype=np.float32)
@@ -226,7 +269,7 @@ def _cell_texts(heat: Heat) -> Array | None:
 
 def add_dividers(figure: go.Figure, heat: Heat, theme: Theme) -> None:
     """Draw a line between neighbouring groups, if rows are high enough."""
-    if heat.order != "group" or heat.rows.num > _FEW_ROWS:
+    if heat.order != "group" or heat.rows.num > FEW_ROWS:
         return
     group = heat.rows.samples["group_id"].to_numpy()
     changes = np.flatnonzero(group[1:] != group[:-1]) + 0.5
