@@ -99,7 +99,7 @@ LINES = {
     "core": 3_929,
     "export": 862,
     "figures": 7_628,
-    "findings": 9_430,
+    "findings": 9_433,
     "loaders": 15_158,
     "proof": 11_630,
     "runs": 2_642,

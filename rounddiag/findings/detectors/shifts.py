@@ -119,8 +119,6 @@ def _shifted_starts(view: View) -> list[Evidence]:
     )
     if gain < MIN_TIMES_CHANCE * max(by_chance, MIN_GAIN / 2):
         return []
-    here = float(starts.abs_diff[chosen].mean())
-    left = float(rests[lag][chosen].mean())
     sound = ~np.isin(view.sample, starts.sample[chosen])
     noise = Noise(view=view, unchanged=sound)
     index = np.flatnonzero(view.token < MAX_START)[chosen]
@@ -129,8 +127,10 @@ def _shifted_starts(view: View) -> list[Evidence]:
     # The lag is established: other samples need less, and the edges have no partner.
     hit = _gain_of_starts(starts, rests[lag], MIN_GAIN_SAME_LAG)[1][:, width - 1]
     tokens = (view.token < width) & hit[view.sample]
+    chosen = (starts.token < width) & np.isfinite(rests[lag]) & hit[starts.sample]
+    means = float(starts.abs_diff[chosen].mean()), float(rests[lag][chosen].mean())
     scope = f"the first {width} of rounds"
-    return [_evidence("shifted_log_probs", tokens, lag, (here, left), view.b, scope)]
+    return [_evidence("shifted_log_probs", tokens, lag, means, view.b, scope)]
 
 
 def _shifted_batch(view: View) -> list[Evidence]:
