@@ -19,6 +19,10 @@ _GIVEN = {
         'proof = rd.prove(batch, "sample_data/model", hypotheses=names)',
         "proof",
     ),
+    "plot_sight": (
+        'answer = rd.ask(batch, "sample_data/model", at="task-04/2 / r3")',
+        "answer",
+    ),
     "plot_run": ('run = rd.open_run("sample_data/run")', "run"),
 }
 _OPTIONS = {"plot_trajectory": {"sample": "task-08/1"}}
