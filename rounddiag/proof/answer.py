@@ -92,7 +92,7 @@ class Answer:
 
 
 def load_answer(path: str | os.PathLike[str], batch: Batch | None = None) -> Answer:
-    """Read an answer that `Answer.save` or `rounddiag ask ... -o` wrote.
+    """Read an answer that `Answer.save` or `rounddiag ask -o` wrote.
 
     Parameters
     ----------
