@@ -96,7 +96,7 @@ LINES = {
     "checks": 4_092,
     "cli": 1_931,
     "columns": 959,
-    "core": 3_929,
+    "core": 3_917,
     "export": 862,
     "figures": 7_628,
     "findings": 9_430,
@@ -104,12 +104,12 @@ LINES = {
     "proof": 11_630,
     "runs": 2_642,
     "schema": 1_271,
-    "stats": 2_949,
+    "stats": 2_902,
     "text": 956,
     "vision": 1_458,
     "widgets": 5_973,
     "modules": 937,
-    "tests": 83_665,
+    "tests": 83_653,
     "JavaScript": 5_581,
 }
 

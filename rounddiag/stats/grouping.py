@@ -114,12 +114,8 @@ class Split:
             raise unfit_column(name, f"at most {_MAX_VALUES} values", f"{len(values)}")
         return cls(name=name, values=values, codes=codes)
 
-    def column(self, codes: Array) -> dict[str, list[Any]]:
-        """Return the values of these parts, by the name of the column."""
-        return {self.name: [*self.values[codes]]}
-
-    def insert_into(self, frame: pd.DataFrame, parts: Array, place: int = 0) -> None:
-        """Insert a column with the part of each row into a result."""
+    def insert_into(self, frame: pd.DataFrame, parts: Array) -> None:
+        """Insert a first column with the part of each row into a result."""
         if self.name in frame:
             raise FrameError.build(
                 key="by",
@@ -127,7 +123,7 @@ class Split:
                 found=repr(self.name),
                 advice="Give the column another name.",
             )
-        frame.insert(place, self.name, self.values[parts])
+        frame.insert(0, self.name, self.values[parts])
 
 
 def split_by(data: Measured, by: str) -> Split:

@@ -176,8 +176,7 @@ class _Axis:
             cell = split.codes[at] * np.int64(num) + cell
         rounds = data.rounds
         sample = np.repeat(rounds["sample"].to_numpy(), rounds["num_tokens"])
-        clusters = data.clusters
-        means = cell_means(values[at], cell, sample[at], clusters, measure=measure)
+        means = cell_means(values[at], cell, sample[at], data.clusters, measure)
         parts, place = np.divmod(means.pop("cell").to_numpy(), num)
         means.insert(0, "place", np.asarray(self.places)[place])
         means.insert(1, "label", np.array(self.labels, dtype=object)[place])

@@ -12,7 +12,7 @@ from rounddiag import schema
 from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.divergence import MEASURES, get_measure
-from rounddiag.core.measured import Measured, number_values, require_source
+from rounddiag.core.measured import Measured, require_source
 from rounddiag.core.round_summary import MEANS, summarize_parts
 from rounddiag.errors import refuse
 from rounddiag.stats.grouping import Split, split_rounds_by
@@ -51,12 +51,6 @@ def _round_index(rounds: pd.DataFrame, *, last: bool) -> Array:
     num_rounds = np.zeros(len(index), dtype=index.dtype)
     np.maximum.at(num_rounds, sample, index + 1)
     return index - num_rounds[sample]
-
-
-def _clusters(data: Measured) -> Array:
-    """Return the cluster of each round's sample, counted from 0."""
-    samples, groups = data.rounds["sample"].to_numpy(), data.group_of_round
-    return number_values("group_id", samples if groups is None else groups)[0]
 
 
 @refuse("ci", "Intervals are of 95 %.")
@@ -148,9 +142,11 @@ def round_summary(
     data = open_measured(data, a, b)
     split = None if by is None else split_rounds_by(data, by)
     rows = _rows(data, split, how, last_aligned=last_aligned)
-    columns = [] if by is None else [by]
     tokens = data.sources if how.measure.of == "pair" else ()
-    return data.tag(_frame(rows, columns, tokens=tokens))
+    summary = pd.DataFrame(_columns(rows, tokens=tokens), copy=False)
+    if split is not None:
+        split.insert_into(summary, rows["part"])
+    return data.tag(summary)
 
 
 def summary_from_totals(rounds: list[dict[str, Any]]) -> dict[str, Array]:
@@ -169,7 +165,7 @@ def summary_from_totals(rounds: list[dict[str, Any]]) -> dict[str, Array]:
     draws = Resampling(int(used.sum()))
     # One by one: the product of many is large enough for threads to wait on each other.
     intervals = [
-        draws.ratio_interval(*sums, 0.95) for sums in zip(totals, counts, strict=True)
+        draws.ratio_interval(*sums) for sums in zip(totals, counts, strict=True)
     ]
     floats = [c.name for c in schema.SUMMARY.columns if "float" in c.dtype]
     unknown = dict.fromkeys(floats, float("nan"))  # columns newer than the file
@@ -204,7 +200,7 @@ def _rows(
     require_source(sources, how.measure)
     index = _round_index(rounds, last=last_aligned)
     num_finite = (rounds["num_tokens"] - rounds["num_nonfinite"]).to_numpy()
-    clusters, num_clusters = _used_clusters(_clusters(data), num_finite)
+    clusters, num_clusters = _used_clusters(data.clusters[rounds["sample"]], num_finite)
     draws = Resampling(num_clusters)
     first = int(index.min(initial=0))
     num = int(index.max(initial=0)) - first + 1
@@ -217,7 +213,7 @@ def _rows(
     summary, totals = summarize_parts(columns, part, sources, how.measure)
     means = how.means(part, columns, totals, draws)
     return {
-        **({} if split is None else split.column(keys // num)),
+        "part": keys // num,
         "round": first + keys % num,
         **summary,
         **means,
@@ -232,13 +228,6 @@ def _used_clusters(clusters: Array, num_finite: Array) -> tuple[Array, int]:
     used = np.bincount(clusters, num_finite) > 0
     numbers = np.maximum(used.cumsum() - 1, 0)
     return numbers[clusters], int(used.sum())
-
-
-def _frame(
-    rows: Mapping[str, Any], first: list[str], *, tokens: Container[str]
-) -> pd.DataFrame:
-    split = {name: [*rows[name]] for name in first}
-    return pd.DataFrame({**split, **_columns(rows, tokens=tokens)}, copy=False)
 
 
 def _columns(rows: Mapping[str, Any], *, tokens: Container[str]) -> dict[str, Array]:
