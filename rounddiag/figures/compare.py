@@ -19,7 +19,6 @@ from rounddiag.figures._parts.canvas import (
     Theme,
     ThemeName,
     colorize,
-    empty_figure,
 )
 from rounddiag.figures._parts.data import (
     PlotInputs,
@@ -29,7 +28,6 @@ from rounddiag.figures._parts.data import (
 )
 from rounddiag.figures._parts.heatmap_cells import add_hatching, trace_outlines
 from rounddiag.figures._parts.labels import (
-    NO_TOKENS,
     format_number,
     shorten_name,
     tick_step,
@@ -162,7 +160,7 @@ def plot_compare(
     comparison = Comparison(before=before, after=after, differences=rows, inputs=first)
     means = pd.concat([line.rows for line in comparison.lines])
     if means.empty:
-        return empty_figure(_TITLE, NO_TOKENS, first.theme)
+        return first.empty_figure(_TITLE)
     axis = choose_axis(means, first.metric)
     captions = [
         f"{shorten_name(name)}: {line}"

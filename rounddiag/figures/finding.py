@@ -33,7 +33,7 @@ from rounddiag.findings.finding import Axis, Exhibit, Finding, exhibit
 from rounddiag.schema import DIFF, POSITION, ROUND, SAMPLE, SUMMARY, TOKENS, Pair
 from rounddiag.wording import capitalize
 
-_HEIGHT = 360
+_HEIGHT = 248
 # Width of a line of the caption, and of the title, in small letters: bold ones take 9.2
 # pixels, and a page of 500 has room for 48.
 _LINE, _TITLE = 60, 48
@@ -85,9 +85,9 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
         [] if means is None else explain_marks(means)
     )
     has_counts = evidence.axis == "round"
-    height = HEIGHT if has_counts else _HEIGHT
+    plot = HEIGHT if has_counts else _HEIGHT
     title = wrap(_safe(capitalize(finding.location)), _TITLE)
-    figure = new_figure(title, lines, colors, height=height)
+    figure = new_figure(title, lines, colors, plot=plot)
     if means is None:
         figure.add_traces(_traces(evidence, colors, pair))
     else:

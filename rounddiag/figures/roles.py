@@ -7,15 +7,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
-from rounddiag.figures._parts.canvas import (
-    TOP,
-    Theme,
-    ThemeName,
-    empty_figure,
-    new_figure,
-)
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare, without_layers
-from rounddiag.figures._parts.labels import NO_TOKENS, hover_text
+from rounddiag.figures._parts.canvas import Theme, ThemeName
+from rounddiag.figures._parts.data import prepare, without_layers
+from rounddiag.figures._parts.labels import hover_text
 from rounddiag.figures._parts.lines import (
     RoundLine,
     format_key,
@@ -96,18 +90,16 @@ def plot_roles(
     inputs = prepare(data, a, b, metric=metric, theme=theme)
     means = read_means(inputs, "role", by, tagger)
     if means.empty:
-        return empty_figure(_TITLE, NO_TOKENS, inputs.theme)
+        return inputs.empty_figure(_TITLE)
     names, means = _order_rows(means)
     axis = choose_axis(means, inputs.metric)
     lines = split_by_column(means, by, inputs.theme)
     label = axis_title(inputs.metric, inputs.pair)
     row = _ROW_HEIGHT + _EXTRA_HEIGHT * (len(lines) - 1)
     bottom = _BOTTOM + _LINE * label.count("<br>")
-    captions = note_unknown_rounds(inputs.data)
-    captions += [] if by is None else format_key(by, lines)
+    captions = [] if by is None else format_key(by, lines)
     captions += _explanation(means, axis)
-    height = TOP + row * len(names) + bottom
-    figure = new_figure(_TITLE, captions, inputs.theme, height=height, bottom=bottom)
+    figure = inputs.new_figure(_TITLE, captions, plot=row * len(names), bottom=bottom)
     for line in lines:
         add_lines(
             figure,

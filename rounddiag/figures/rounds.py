@@ -24,13 +24,10 @@ from rounddiag.figures._parts.canvas import (
     Theme,
     ThemeName,
     colorize,
-    empty_figure,
-    new_figure,
     with_opacity,
 )
-from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import PlotInputs, prepare
 from rounddiag.figures._parts.labels import (
-    NO_TOKENS,
     format_number,
     subject,
     tick_step,
@@ -168,7 +165,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     summary = _read_summary(inputs, by, weighting, options)
     title = f"{subject(metric)} per round" + (", from the end" if last_aligned else "")
     if summary.empty:
-        return empty_figure(title, NO_TOKENS, colors)
+        return inputs.empty_figure(title)
     num_rounds = int(summary["round"].max() - min(summary["round"].min(), 0)) + 1
     onset = None if last_aligned else onset or None
     rows, note = thin_rounds(summary, onset.round if onset else ())
@@ -180,16 +177,15 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     marked = (
         onset.round if onset and is_at_mark(rows, onset.round, "round").any() else None
     )
-    captions = note_unknown_rounds(inputs.data)
-    captions += [] if by is None else format_key(by, lines)
+    captions = [] if by is None else format_key(by, lines)
     captions += _describe_onset(onset, colors, is_marked=marked is not None)
     captions += (
         [] if left is None else [f"{_dashes(colors)} the same samples at round 0"]
     )
     captions += _explain_quantiles(summary, colors) if drawn["quantiles"] else []
     captions += explain_marks(summary) + note
-    height = HEIGHT if drawn["counts"] else HEIGHT_WITHOUT_COUNTS
-    figure = new_figure(title, captions, colors, height=height)
+    plot = HEIGHT if drawn["counts"] else HEIGHT_WITHOUT_COUNTS
+    figure = inputs.new_figure(title, captions, plot=plot)
     _set_axes(figure, summary, num_rounds, axis)
     extra = "" if weighting == "token" else f", {weighting}-weighted"
     text = axis_title(metric, inputs.pair, note=extra, width=_TITLE_WIDTH)

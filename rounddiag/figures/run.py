@@ -21,11 +21,10 @@ from rounddiag.figures._parts.canvas import (
     Theme,
     ThemeName,
     colorize,
-    empty_figure,
     scale_colors,
 )
 from rounddiag.figures._parts.data import prepare, without_layers
-from rounddiag.figures._parts.labels import NO_TOKENS, format_number, wrap
+from rounddiag.figures._parts.labels import format_number, wrap
 from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import (
     add_heading,
@@ -151,7 +150,7 @@ def plot_run(
     inputs = prepare(rows, a, b, metric=metric, theme=theme)
     metric, chosen = inputs.metric, inputs.theme
     if rows.empty:
-        return empty_figure(_TITLE, NO_TOKENS, chosen)
+        return inputs.empty_figure(_TITLE)
     usual = _usual(run, metric, kind) if inputs.pair.is_standard else None
     scene = RunScene(
         rows=rows,

@@ -169,7 +169,7 @@ def test_hover_texts_have_the_mean_the_interval_and_the_counts() -> None:
 def test_points_intervals_and_crosses_are_where_they_should_be(
     is_horizontal: bool,
 ) -> None:
-    figure = new_figure("title", [], LIGHT, height=300)
+    figure = new_figure("title", [], LIGHT, plot=188)
     hover = add_means(
         figure,
         RoundLine(name="", rows=MEANS, color="#123456"),

@@ -15,7 +15,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag._typing import Array
-from rounddiag.figures._parts.canvas import TOP, Theme, new_figure
+from rounddiag.figures._parts.canvas import Theme, new_figure
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
@@ -280,8 +280,8 @@ class Clouds:
         counts = self.cells["num"].to_numpy()
         has_bar = len(counts) > 0
         bottom = BOTTOM if has_bar else _BOTTOM
-        height = TOP + self.panels.height + bottom
-        figure = new_figure(title, lines, theme, height=height, bottom=bottom)
+        plot = self.panels.height
+        figure = new_figure(title, lines, theme, plot=plot, bottom=bottom)
         self.panels.add_to(figure, self.bins, labels)
         self.panels.add_guide(figure, self.bins, theme)
         scale = _scale(counts, theme)

@@ -26,8 +26,8 @@ from rounddiag.wording import pluralize
 
 _STANDARD = Pair()
 HOVER = "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>"
-# Height of a figure of means in pixels, with the panels of counts and without.
-HEIGHT, HEIGHT_WITHOUT_COUNTS = 460, 340
+# Height of a plot of means in pixels, with the panels of counts and without.
+HEIGHT, HEIGHT_WITHOUT_COUNTS = 348, 228
 # The panels of counts: the axis and the column of each.
 COUNT_PANELS = {"y2": "num_samples", "y3": "num_tokens"}
 # Bottom and top of the three panels, as shares of the plot.

@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag._typing import Array
-from rounddiag.figures._parts.canvas import TOP, Theme, cross, new_figure
+from rounddiag.figures._parts.canvas import Theme, cross, new_figure
 from rounddiag.figures._parts.scales import BOTTOM, ColorScale
 from rounddiag.schema import ROUND, STEP
 
@@ -58,8 +58,7 @@ def new_panel_figure(
     """Return a figure whose panels are below one another, over one x axis."""
     plot = sum(panel.height for panel in panels) + gap * (len(panels) - 1)
     bottom = BOTTOM if has_heatmap else _BOTTOM
-    height = plot + TOP + bottom
-    figure = new_figure(title, [*lines], theme, height=height, bottom=bottom)
+    figure = new_figure(title, [*lines], theme, plot=plot, bottom=bottom)
     anchor = f"y{len(panels)}" if len(panels) > 1 else "y"
     figure.update_layout(xaxis={**xaxis, "anchor": anchor})
     top = plot
