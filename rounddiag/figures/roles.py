@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import Theme, ThemeName
 from rounddiag.figures._parts.data import prepare, without_layers
-from rounddiag.figures._parts.labels import hover_text
+from rounddiag.figures._parts.labels import hover_text, shorten_name
 from rounddiag.figures._parts.lines import (
     RoundLine,
     format_key,
@@ -35,7 +35,7 @@ _BOTTOM, _LINE = 52, 15
 # Room for the counts, right of the plot, in pixels.
 _RIGHT = 76
 # Characters of a role's name in a figure of 400 pixels.
-_LONGEST = 19
+_LONGEST = 18
 # Marks roles whose tokens are counted in another role as well.
 _MARK = "◆"
 
@@ -176,14 +176,10 @@ def _set_axes(figure: go.Figure, names: list[str], axis: MeanAxis) -> None:
         yaxis={
             "range": [-0.6, len(names) - 0.4],
             "tickvals": list(range(len(names))),
-            "ticktext": [_shorten(name) for name in names],
+            "ticktext": [shorten_name(name, _LONGEST) for name in names],
             "showgrid": False,
         },
     )
-
-
-def _shorten(name: str) -> str:
-    return _escape(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…")
 
 
 def _escape(role: str) -> str:

@@ -281,10 +281,9 @@ def _estimate_rows(lines: Sequence[str]) -> int:
     return sum(max(map(len, row)) for row in rows)
 
 
-def colorize(text: str, color: str, size: int | None = None) -> str:
-    """Colour text in plotly's pseudo HTML, and set its size in pixels."""
-    style = f"color:{color}" + (f";font-size:{size}px" if size else "")
-    return f'<span style="{style}">{text}</span>'
+def colorize(text: str, color: str) -> str:
+    """Colour text in plotly's pseudo HTML."""
+    return f'<span style="color:{color}">{text}</span>'
 
 
 def cross(theme: Theme) -> dict[str, Any]:

@@ -218,14 +218,9 @@ def unit_suffix(metric: str, pair: Pair = _STANDARD) -> str:
 
 
 def axis_title(
-    metric: str,
-    pair: Pair,
-    *,
-    note: str = "",
-    is_mean: bool = True,
-    width: int = _TITLE_WIDTH,
+    metric: str, pair: Pair, *, note: str = "", width: int = _TITLE_WIDTH
 ) -> str:
-    """Write the title of the axis of means, or of single tokens.
+    """Write the title of the axis of means.
 
     The `note` follows the label of the metric; lines have up to `width` characters.
 
@@ -235,8 +230,7 @@ def axis_title(
     >>> axis_title("abs_diff", Pair("current", "rollout"))
     'mean |current − rollout|<br>log-prob [nat]'
     """
-    label = pair.label(METRICS[metric])
-    return wrap((label if is_mean else label.removeprefix("mean ")) + note, width)
+    return wrap(pair.label(METRICS[metric]) + note, width)
 
 
 def describe_interval(low: float, high: float) -> str:
