@@ -98,7 +98,7 @@ LINES = {
     "columns": 959,
     "core": 3_917,
     "export": 862,
-    "figures": 7_560,
+    "figures": 7_506,
     "findings": 9_430,
     "loaders": 15_158,
     "proof": 11_630,
@@ -109,7 +109,7 @@ LINES = {
     "vision": 1_458,
     "widgets": 5_973,
     "modules": 937,
-    "tests": 83_653,
+    "tests": 83_655,
     "JavaScript": 5_581,
 }
 

@@ -106,7 +106,7 @@ def plot_positions(
     _set_axes(figure, bins["place"], x, axis)
     figure.layout.yaxis.title.text = axis_title(inputs.metric, inputs.pair)
     add_lines(figure, lines, inputs, axis, num_places=len(bins), panels=COUNT_PANELS)
-    set_panels(figure, means, "place", PLACE_MEANS, inputs.pair, inputs.theme)
+    set_panels(figure, means, PLACE_MEANS, inputs)
     return figure
 
 

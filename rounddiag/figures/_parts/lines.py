@@ -73,7 +73,7 @@ class RoundLine:
     symbol: str = "circle"
     sign: str = "●"
     dash: str = "solid"
-    shift: float = 0.0
+    shift: float = 0  # whole places stay whole numbers
 
 
 def split_by_column(
