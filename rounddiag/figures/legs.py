@@ -92,7 +92,7 @@ def plot_legs(
         frame = compute_legs(inputs.require_batch(), by=by, behaviour=behaviour)
     if by is None:
         by, frame = "tokens", frame.assign(tokens="all")
-    LEGS.require(frame.columns, by, *(column.name for column in LEGS.columns))
+    LEGS.require(frame.columns, by, *LEGS.dtypes)
     colors, frame = theme_of(theme), _place(frame, by)
     if frame.empty:
         return empty_figure(_TITLE, NO_TOKENS, colors)

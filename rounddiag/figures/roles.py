@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -97,21 +99,22 @@ def plot_roles(
     label = axis_title(inputs.metric, inputs.pair)
     row = _ROW_HEIGHT + _EXTRA_HEIGHT * (len(lines) - 1)
     bottom = _BOTTOM + _LINE * label.count("<br>")
-    captions = [] if by is None else format_key(by, lines)
-    captions += _explanation(means, axis)
+    captions = format_key(by, lines) + _explanation(means, axis)
     figure = inputs.new_figure(_TITLE, captions, plot=row * len(names), bottom=bottom)
-    for line in lines:
-        add_lines(
-            figure,
-            [line],
-            inputs,
-            axis,
-            num_places=len(names),
-            spread=-_SPREAD,
-            is_horizontal=True,
-            mode="markers",
-            marker={"size": 9, "symbol": _symbols(line)},
-        )
+    if by is None:  # else a symbol is that of a value
+        symbols = np.where(means["overlaps"], "diamond", "circle").tolist()
+        lines = [replace(lines[0], symbol=symbols)]
+    add_lines(
+        figure,
+        lines,
+        inputs,
+        axis,
+        num_places=len(names),
+        spread=-_SPREAD,
+        is_horizontal=True,
+        mode="markers",
+        marker={"size": 9},
+    )
     figure.layout.margin.r = _RIGHT
     _add_counts(figure, lines, inputs.theme)
     _set_axes(figure, names, axis)
@@ -140,13 +143,6 @@ def _explanation(means: pd.DataFrame, axis: MeanAxis) -> list[str]:
     if means["overlaps"].any():
         lines.insert(0, f"{_MARK} counted in other roles as well")
     return lines + note_zeros(means, axis, "left")
-
-
-def _symbols(line: RoundLine) -> str | list[str]:
-    """Return the symbol of the value of `by`, or else of each role."""
-    if line.name:
-        return line.symbol
-    return np.where(line.rows["overlaps"], "diamond", line.symbol).tolist()
 
 
 def _add_counts(figure: go.Figure, lines: list[RoundLine], theme: Theme) -> None:

@@ -175,7 +175,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     axis = _choose_axis(summary, left, has_quantiles=drawn["quantiles"])
     rows = _describe_rows(rows, onset)
     lines = split_by_column(rows, by, colors)
-    captions = [] if by is None else format_key(by, lines)
+    captions = format_key(by, lines)
     captions += _describe_onset(onset, colors, is_marked="is_marked" in rows)
     captions += (
         [] if left is None else [f"{_dashes(colors)} the same samples at round 0"]

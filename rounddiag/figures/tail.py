@@ -93,8 +93,7 @@ def plot_tail(
     if known.empty:
         return inputs.empty_figure(_TITLE, _why_empty(shares))
     lines = split_by_round(known, by, inputs.theme)
-    captions = [] if by is None else format_key(by, lines)
-    captions += _explanation(shares, lines)
+    captions = format_key(by, lines) + _explanation(shares, lines)
     figure = inputs.new_figure(_TITLE, captions, plot=_PLOT_HEIGHT)
     _set_axes(figure, lines, inputs.pair)
     _add_ratios(figure, inputs.theme)

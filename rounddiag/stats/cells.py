@@ -16,10 +16,7 @@ from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.intervals import MeanEstimator, Resampling
 
 P95 = "p95_abs_diff"
-_OWN = {column.name for column in ROUNDS.columns}
-EXTRA_COLUMNS = tuple(
-    column.name for column in CELLS.columns if column.name not in _OWN
-)
+EXTRA_COLUMNS = tuple(name for name in CELLS.dtypes if name not in ROUNDS.dtypes)
 
 
 def cell_frame(

@@ -22,7 +22,7 @@ _MAX_VALUES = 100  # of a column that gives a line for each
 _NUM_IMAGES = "num_images"
 SCREENSHOTS = {"expected": "a batch with screenshots", "found": "a batch without them"}
 # A frame has no two columns of one name.
-_TAKEN = {column.name for column in SUMMARY.columns}
+_TAKEN = {*SUMMARY.dtypes}
 
 
 def values_from_batch(batch: Batch, name: str) -> Array:

@@ -53,7 +53,6 @@ ENVELOPED = "abs_diff"
 _NOWHERE = -1
 # Change of position from one token of a round to the next, where it is not 1.
 _STEPS = {"end": -1, "images": 0}
-_COLUMNS = [column.name for column in PLACE_MEANS.columns]
 
 
 def means_by(
@@ -130,7 +129,7 @@ def means_by(
     if x == "round":
         rows = round_summary(data, metric=metric, by=by)
         rows = rows.assign(place=rows["round"], label=rows["round"].map(str))
-        return rows[[*([] if by is None else [by]), *_COLUMNS]]
+        return rows[[*([] if by is None else [by]), *PLACE_MEANS.dtypes]]
     axis = _axis_of(data, x, tagger)
     split = None if by is None else split_by(data, by)
     if split is None and x == "probability":

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rounddiag import schema
 from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.divergence import MEASURES, get_measure
 from rounddiag.core.measured import Measured, require_source
 from rounddiag.core.round_summary import MEANS, summarize_parts
 from rounddiag.errors import refuse
+from rounddiag.schema import SUMMARY, metric_name
 from rounddiag.stats.grouping import Split, split_rounds_by
 from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.intervals import MeanEstimator, Resampling, is_few
@@ -24,7 +24,6 @@ _SUMMARY_MEASURES = tuple(
     measure for measure in MEASURES.values() if measure.in_summary
 )
 _COPIED = ("sample", "num_tokens", "num_nonfinite")
-_DERIVED = ("share_nonfinite",)  # from other columns of the summary
 
 
 def _sums_by_run(rounds: pd.DataFrame, cluster: Array) -> dict[str, Array]:
@@ -137,7 +136,7 @@ def round_summary(
     0     -2   0.0
     1     -1   1.0
     """
-    metric = schema.metric_name(metric)
+    metric = metric_name(metric)
     how = MeanEstimator(measure=get_measure(metric), weight=weight)
     data = open_measured(data, a, b)
     split = None if by is None else split_rounds_by(data, by)
@@ -167,24 +166,12 @@ def summary_from_totals(rounds: list[dict[str, Any]]) -> dict[str, Array]:
     intervals = [
         draws.ratio_interval(*sums) for sums in zip(totals, counts, strict=True)
     ]
-    floats = [c.name for c in schema.SUMMARY.columns if "float" in c.dtype]
-    unknown = dict.fromkeys(floats, float("nan"))  # columns newer than the file
-    rows = [
-        {
-            **unknown,
-            **entry,
-            "mean": entry["mean_abs_diff"],
-            "ci_low": low,
-            "ci_high": high,
-            "is_few": is_few(tokens),
-        }
-        for entry, (low, high), tokens in zip(rounds, intervals, counts, strict=True)
-    ]
-    columns = {
-        column.name: np.array([row[column.name] for row in rows], dtype=column.dtype)
-        for column in schema.SUMMARY.columns
-        if column.name not in _DERIVED
+    columns: dict[str, Any] = {  # some may be newer than the file
+        name: [entry.get(name, np.nan) for entry in rounds] for name in SUMMARY.dtypes
     }
+    columns["mean"] = columns["mean_abs_diff"]
+    columns["ci_low"], columns["ci_high"] = np.reshape(intervals, (-1, 2)).T
+    columns["is_few"] = [is_few(tokens) for tokens in counts]
     return _columns(columns, tokens=("diff", "prob_diff"))
 
 
@@ -237,11 +224,11 @@ def _columns(rows: Mapping[str, Any], *, tokens: Container[str]) -> dict[str, Ar
         for measure in _SUMMARY_MEASURES
         if measure.source_column not in tokens
     ]
-    known = {**dict.fromkeys((c.name for c in schema.SUMMARY.columns), ()), **rows}
+    known = {**dict.fromkeys(SUMMARY.dtypes, ()), **rows}
     counts = (np.asarray(known[name]) for name in ("num_nonfinite", "num_tokens"))
     known["share_nonfinite"] = means_of_sums(*counts)
     return {
-        column.name: np.asarray(known[column.name], dtype=column.dtype)
-        for column in schema.SUMMARY.columns
-        if column.name not in absent
+        name: np.asarray(known[name], dtype=dtype)
+        for name, dtype in SUMMARY.dtypes.items()
+        if name not in absent
     }

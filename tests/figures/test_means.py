@@ -162,7 +162,7 @@ def test_hover_texts_have_the_mean_the_interval_and_the_counts() -> None:
         ],
     ]
     (_, text), *_ = hover_texts(
-        MEANS.assign(details=[["median 1"], [], []]), "beyond", Pair()
+        MEANS.assign(details=pd.Series([["median 1"], [], []])), "beyond", Pair()
     )
     assert text == (
         "mean 0.01<br>95 % interval 0.008 to 0.015<br>median 1"

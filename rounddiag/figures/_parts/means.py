@@ -106,8 +106,7 @@ def read_means(
     frame = inputs.data.frame
     if frame is None or "diff" in frame:
         return means_by(inputs.data, x, by=by, metric=inputs.metric, tagger=tagger)
-    names = [column.name for column in PLACE_MEANS.columns]
-    names += ["overlaps"] if x == "role" else []
+    names = [*PLACE_MEANS.dtypes, *(["overlaps"] if x == "role" else [])]
     PLACE_MEANS.require(frame.columns, *names, *([] if by is None else [by]))
     return frame
 
