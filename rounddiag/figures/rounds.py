@@ -11,7 +11,6 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.core.divergence import get_measure
-from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import (
     LinearAxis,
@@ -152,7 +151,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         data, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
     metric, colors = inputs.metric, inputs.theme
-    measure, is_summary = get_measure(metric), _is_summary(inputs.data)
+    measure, is_summary = get_measure(metric), inputs.means is not None
     weighting = measure.weight or weight
     options = {"weight": weight, "last_aligned": last_aligned}
     is_usual = (metric, by, weight, last_aligned) == ("abs_diff", None, "token", False)
@@ -201,10 +200,6 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     return figure
 
 
-def _is_summary(data: Measured) -> bool:
-    return data.frame is not None and "diff" not in data.frame
-
-
 def _choose_layers(
     chosen: Mapping[str, bool], fits: Mapping[str, bool], *, is_summary: bool
 ) -> dict[str, bool]:
@@ -226,8 +221,8 @@ def _read_summary(
     inputs: PlotInputs, by: str | None, weighting: str, options: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Return the summary per round; refuse one of other options."""
-    summary = inputs.data.frame
-    if summary is None or not _is_summary(inputs.data):
+    summary = inputs.means
+    if summary is None:
         return round_summary(inputs.data, metric=inputs.metric, by=by, **options)
     keys = ["round", *([] if by is None else [by])]
     SUMMARY.require(summary.columns, *keys[1:], *_COLUMNS)

@@ -301,15 +301,13 @@ def _list_marks(sign: str, marks: Sequence[Break | Event]) -> list[str]:
 
 
 def _add_band(figure: go.Figure, scene: RunScene, end: float) -> None:
-    low = scene.axis.layout()["range"][0]
-    is_log = scene.axis.layout().get("type") == "log"
     figure.add_shape(
         type="rect",
         xref="x domain",
         x0=0,
         x1=1,
         yref="y",
-        y0=10**low if is_log else low,
+        y0=scene.axis.low,
         y1=end,
         fillcolor=scene.inputs.theme.shade,
         line={"width": 0},
@@ -352,8 +350,7 @@ def _add_ribbon(
     known = rows[rows["ci_low"].notna() & rows["ci_high"].notna()]
     if known.empty:
         return
-    ends = scene.axis.layout()["range"]
-    limits = [10**end for end in ends] if "type" in scene.axis.layout() else ends
+    limits = scene.axis.low, scene.axis.high
     low, high = (known[name].clip(*limits) for name in ("ci_low", "ci_high"))
     parts = hex_to_rgb(color) if color.startswith("#") else unlabel_rgb(color)
     fill = f"rgba({','.join(f'{float(part):.0f}' for part in parts)},{_RIBBON})"

@@ -53,6 +53,12 @@ class PlotInputs:
     layers: dict[str, bool]
     theme: Theme
 
+    @property
+    def means(self) -> pd.DataFrame | None:
+        """The frame of means that was given; None for a batch, or its tokens."""
+        frame = self.data.frame
+        return None if frame is None or "diff" in frame else frame
+
     def new_figure(
         self, title: str, lines: Sequence[str], *, plot: int, bottom: int = 52
     ) -> go.Figure:

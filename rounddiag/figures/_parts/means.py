@@ -42,7 +42,7 @@ _HOVER_COLUMNS = (
 )
 
 
-def add_means(  # noqa: PLR0913 all but the first four are keywords
+def add_means(  # noqa: PLR0913 all but the first three are keywords
     figure: go.Figure,
     series: RoundLine,
     inputs: PlotInputs,
@@ -103,8 +103,8 @@ def read_means(
     inputs: PlotInputs, x: X, by: str | None, tagger: Tagger | None = None
 ) -> pd.DataFrame:
     """Return the means that were passed as a frame, or compute them."""
-    frame = inputs.data.frame
-    if frame is None or "diff" in frame:
+    frame = inputs.means
+    if frame is None:
         return means_by(inputs.data, x, by=by, metric=inputs.metric, tagger=tagger)
     names = [*PLACE_MEANS.dtypes, *(["overlaps"] if x == "role" else [])]
     PLACE_MEANS.require(frame.columns, *names, *([] if by is None else [by]))
