@@ -98,7 +98,7 @@ LINES = {
     "columns": 959,
     "core": 3_917,
     "export": 862,
-    "figures": 7_500,
+    "figures": 7_505,
     "findings": 9_430,
     "loaders": 15_158,
     "proof": 11_630,

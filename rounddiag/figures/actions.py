@@ -10,6 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.figures._parts.canvas import (
+    AXIS_ROOM,
     Theme,
     ThemeName,
     colorize,
@@ -93,7 +94,7 @@ def plot_actions(
     [['c', 'c=']]
     """
     colors, num_rows = theme_of(theme), len(samples)
-    plot = cells_height(num_rows) + BOTTOM - 52  # as high as with a colour bar
+    plot = cells_height(num_rows) + BOTTOM - AXIS_ROOM  # as with a colour bar
     figure = new_figure("Actions per sample and round", _key(rounds), colors, plot=plot)
     rank = pd.Series(np.arange(num_rows), index=samples["sample"])
     placed = rounds[rounds["sample"].isin(rank.index)]

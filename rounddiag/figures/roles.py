@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
-from rounddiag.figures._parts.canvas import Theme, ThemeName
+from rounddiag.figures._parts.canvas import AXIS_ROOM, Theme, ThemeName
 from rounddiag.figures._parts.data import prepare, without_layers
 from rounddiag.figures._parts.labels import hover_text, shorten_name
 from rounddiag.figures._parts.lines import (
@@ -32,8 +32,8 @@ _TITLE = "Mismatch by token role"
 _SPREAD = 1.6
 # Height of a row with one mean, and what each further mean adds, in pixels.
 _ROW_HEIGHT, _EXTRA_HEIGHT = 30, 14
-# Room under the plot, and for each further line of the axis title.
-_BOTTOM, _LINE = 52, 15
+# Room under the plot for each further line of the axis title.
+_LINE = 15
 # Room for the counts, right of the plot, in pixels.
 _RIGHT = 76
 # Characters of a role's name in a figure of 400 pixels.
@@ -98,7 +98,7 @@ def plot_roles(
     lines = split_by_column(means, by, inputs.theme)
     label = axis_title(inputs.metric, inputs.pair)
     row = _ROW_HEIGHT + _EXTRA_HEIGHT * (len(lines) - 1)
-    bottom = _BOTTOM + _LINE * label.count("<br>")
+    bottom = AXIS_ROOM + _LINE * label.count("<br>")
     captions = format_key(by, lines) + _explanation(means, axis)
     figure = inputs.new_figure(_TITLE, captions, plot=row * len(names), bottom=bottom)
     if by is None:  # else a symbol is that of a value

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from rounddiag._typing import Array
-from rounddiag.stats.intervals import CONFIDENCE, LEVEL, MIN_CLUSTERS
+from rounddiag.stats.intervals import CONFIDENCE, MIN_CLUSTERS, UPPER_LEVEL
 
 _MIN_DRAWN = 10  # clusters: draws of fewer were not simulated for differences
 
@@ -44,13 +44,13 @@ def difference_interval(
     num = int(np.count_nonzero(counts, axis=1).min())
     if num < MIN_CLUSTERS:
         return difference, float("nan"), float("nan")
-    quantile = stdtrit(num - 1, LEVEL)
+    quantile = stdtrit(num - 1, UPPER_LEVEL)
     reach = quantile * np.sqrt(num / (num - 1))
     below, above = -reach, reach
     if num >= _MIN_DRAWN:
         distances = _distances(basis, weights[:, used], difference)
         below, above = _ends(distances, is_symmetric=is_symmetric)
-        wider = 1.0 if is_symmetric else quantile / ndtri(LEVEL)
+        wider = 1.0 if is_symmetric else quantile / ndtri(UPPER_LEVEL)
         below, above = min(wider * below, -reach), max(wider * above, reach)
     low, high = difference - above * error, difference - below * error
     return difference, float(low), float(high)
@@ -93,7 +93,7 @@ def _ends(distances: Array, *, is_symmetric: bool) -> tuple[float, float]:
     if is_symmetric:
         reach = float(np.quantile(np.abs(distances), CONFIDENCE))
         return -reach, reach
-    below, above = np.quantile(distances, [1 - LEVEL, LEVEL])
+    below, above = np.quantile(distances, [1 - UPPER_LEVEL, UPPER_LEVEL])
     return float(below), float(above)
 
 

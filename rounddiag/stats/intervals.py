@@ -21,7 +21,7 @@ from rounddiag.errors import FrameError
 MIN_CLUSTERS = FEW_SAMPLES = 5
 # Of all intervals, and the quantile of its upper end.
 CONFIDENCE = 0.95
-LEVEL = (1 + CONFIDENCE) / 2
+UPPER_LEVEL = (1 + CONFIDENCE) / 2
 # Within this many standard errors of 0 the scale of signed values is about linear.
 _LINEAR_ERRORS = 4
 # Values too large for a float have no interval, and raise no warning.
@@ -47,7 +47,7 @@ def ratio_interval(
     if len(totals) < MIN_CLUSTERS or not has_mean(totals, is_signed=is_signed):
         return float("nan"), float("nan")
     mean, error = totals.sum() / counts.sum(), standard_error(totals, counts)
-    quantile = stdtrit(len(totals) - 1, LEVEL)
+    quantile = stdtrit(len(totals) - 1, UPPER_LEVEL)
     return IntervalScale.of(error, is_signed=is_signed).around(mean, quantile * error)
 
 
@@ -227,8 +227,8 @@ def _interval(
     known = distances[np.isfinite(distances)]
     if len(known) == 0:
         return float(mean), float(mean)
-    ratio = min(np.quantile(known, CONFIDENCE) / ndtri(LEVEL), _MOST_REACH)
-    quantile = ratio * stdtrit(np.count_nonzero(used) - 1, LEVEL)
+    ratio = min(np.quantile(known, CONFIDENCE) / ndtri(UPPER_LEVEL), _MOST_REACH)
+    quantile = ratio * stdtrit(np.count_nonzero(used) - 1, UPPER_LEVEL)
     return scale.around(mean, quantile * error)
 
 

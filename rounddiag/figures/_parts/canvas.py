@@ -200,8 +200,9 @@ class PageFigure(Figure):
 
 
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, Ubuntu, sans-serif'
-# Room over a plot whose title has no lines of explanation, in pixels.
-TOP = 60
+# Room over a plot whose title has no lines of explanation, and under it for the ticks
+# and the title of the x axis, in pixels.
+TOP, AXIS_ROOM = 60, 52
 _TITLE_SIZE, _TEXT_SIZE = 16, 12
 # Plotly spaces all lines of a title by the size of its font.
 _LINE_HEIGHT = 1.3 * _TITLE_SIZE
@@ -219,7 +220,12 @@ NARROW_PLOT, CHARACTER = 300, 6.5
 
 
 def new_figure(
-    title: str, lines: Sequence[str], theme: Theme, *, plot: int, bottom: int = 52
+    title: str,
+    lines: Sequence[str],
+    theme: Theme,
+    *,
+    plot: int,
+    bottom: int = AXIS_ROOM,
 ) -> go.Figure:
     """Make an empty figure with a title and lines of explanation under it.
 

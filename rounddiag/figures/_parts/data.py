@@ -14,6 +14,7 @@ from rounddiag.core.divergence import MEASURES, TokenMetric
 from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError, refuse, require_one_of
 from rounddiag.figures._parts.canvas import (
+    AXIS_ROOM,
     Theme,
     ThemeName,
     empty_figure,
@@ -60,7 +61,7 @@ class PlotInputs:
         return None if frame is None or "diff" in frame else frame
 
     def new_figure(
-        self, title: str, lines: Sequence[str], *, plot: int, bottom: int = 52
+        self, title: str, lines: Sequence[str], *, plot: int, bottom: int = AXIS_ROOM
     ) -> go.Figure:
         """Make an empty figure, which also says where the rounds are unknown."""
         lines = [*note_unknown_rounds(self.data), *lines]
