@@ -19,7 +19,7 @@ from rounddiag.errors import FrameError
 # With fewer clusters than this, their variance is not estimated. From 5 on, intervals
 # of 95 % cover 90 % (`python -m tests.benchmarks.coverage`); fewer were not simulated.
 MIN_CLUSTERS = FEW_SAMPLES = 5
-# Of all intervals, and the quantile of its upper end.
+# The share of draws that an interval holds, and the quantile at its upper end.
 CONFIDENCE = 0.95
 UPPER_LEVEL = (1 + CONFIDENCE) / 2
 # Within this many standard errors of 0 the scale of signed values is about linear.
