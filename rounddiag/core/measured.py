@@ -232,18 +232,6 @@ class Measured:
         return clusters
 
     @property
-    def group_of_round(self) -> Array | None:
-        """The group of each round's sample; None without groups."""
-        rounds = self.rounds
-        if isinstance(self.data, Batch):
-            groups = self.data.group_ids
-            return None if groups is None else np.asarray(groups)[rounds["sample"]]
-        if "group_id" not in self.data:
-            return None
-        num = rounds["num_tokens"].to_numpy()
-        return self.data["group_id"].to_numpy()[np.cumsum(num) - num]
-
-    @property
     def has_unknown_rounds(self) -> bool:
         """Whether the rounds of a batch are unknown: all of them are one."""
         batch = self.batch

@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.figures._parts.canvas import (
-    TOP,
+    AXIS_ROOM,
     Theme,
     ThemeName,
     colorize,
@@ -94,10 +94,8 @@ def plot_actions(
     [['c', 'c=']]
     """
     colors, num_rows = theme_of(theme), len(samples)
-    height = cells_height(num_rows) + BOTTOM + TOP
-    figure = new_figure(
-        "Actions per sample and round", _key(rounds), colors, height=height
-    )
+    plot = cells_height(num_rows) + BOTTOM - AXIS_ROOM  # as with a colour bar
+    figure = new_figure("Actions per sample and round", _key(rounds), colors, plot=plot)
     rank = pd.Series(np.arange(num_rows), index=samples["sample"])
     placed = rounds[rounds["sample"].isin(rank.index)]
     placed = placed.assign(row=rank[placed["sample"]].to_numpy())
@@ -275,7 +273,7 @@ def plot_endings(
         sign = OUTCOMES.get(word, OUTCOMES["finished"])  # also of scores
         counts[f"{sign} {word}"] = ends[1:]
     grid = np.array([*counts.values()])
-    figure = new_figure("Samples that run and end per round", [], colors, height=240)
+    figure = new_figure("Samples that run and end per round", [], colors, plot=128)
     figure.add_heatmap(
         z=np.where(grid > 0, grid, np.nan),
         y=[*counts],

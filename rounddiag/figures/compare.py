@@ -19,7 +19,6 @@ from rounddiag.figures._parts.canvas import (
     Theme,
     ThemeName,
     colorize,
-    empty_figure,
 )
 from rounddiag.figures._parts.data import (
     PlotInputs,
@@ -29,7 +28,6 @@ from rounddiag.figures._parts.data import (
 )
 from rounddiag.figures._parts.heatmap_cells import add_hatching, trace_outlines
 from rounddiag.figures._parts.labels import (
-    NO_TOKENS,
     format_number,
     shorten_name,
     tick_step,
@@ -162,7 +160,7 @@ def plot_compare(
     comparison = Comparison(before=before, after=after, differences=rows, inputs=first)
     means = pd.concat([line.rows for line in comparison.lines])
     if means.empty:
-        return empty_figure(_TITLE, NO_TOKENS, first.theme)
+        return first.empty_figure(_TITLE)
     axis = choose_axis(means, first.metric)
     captions = [
         f"{shorten_name(name)}: {line}"
@@ -213,15 +211,14 @@ def _style_batches(
     """
     lines = []
     for index, (name, batch) in enumerate(data.items()):
-        summary = round_summary(batch, metric=metric).sort_values("round")
-        line = style_line(index, len(data), name, summary, theme)
+        rows = round_summary(batch, metric=metric).sort_values("round")
+        short = shorten_name(name)
+        heads = [f"{short}, round {round_}" for round_ in rows["round"]]
+        rows = rows.assign(place=rows["round"], head=heads)
+        line = style_line(index, len(data), name, rows, theme)
         color = theme.changes[1] if index else theme.text
         shift = _SHIFT if index else -_SHIFT
-        lines.append(
-            replace(
-                line, name=shorten_name(name), color=color, dash="solid", shift=shift
-            )
-        )
+        lines.append(replace(line, name=short, color=color, dash="solid", shift=shift))
     return lines
 
 
@@ -250,15 +247,10 @@ def _sign(line: RoundLine) -> str:
 def _add_means(figure: go.Figure, comparison: Comparison, axis: MeanAxis) -> None:
     inputs = comparison.inputs
     for line in comparison.lines:
-        rounds = line.rows["round"]
         add_means(
             figure,
             line,
-            inputs.metric,
-            inputs.theme,
-            pair=inputs.pair,
-            names=[f"{line.name}, round {round_}" for round_ in rounds],
-            places=rounds.to_numpy() + line.shift,
+            inputs,
             values=axis.place(line.rows["mean"]).to_numpy(),
             floor=axis.zero,
             marker={"size": comparison.marker_size},

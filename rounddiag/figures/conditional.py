@@ -9,21 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
-from rounddiag.figures._parts.canvas import (
-    NARROW_PLOT,
-    TOP,
-    Theme,
-    ThemeName,
-    colorize,
-    empty_figure,
-    new_figure,
-)
-from rounddiag.figures._parts.data import (
-    PlotInputs,
-    note_unknown_rounds,
-    prepare,
-    without_layers,
-)
+from rounddiag.figures._parts.canvas import NARROW_PLOT, Theme, ThemeName, colorize
+from rounddiag.figures._parts.data import PlotInputs, prepare, without_layers
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
@@ -120,7 +107,7 @@ def plot_conditional(
     if not known["mean"].notna().any():
         count = int(means["num_tokens"].sum())
         why = f"{CROSS} {pluralize(count, 'token')}, none with a finite diff"
-        return empty_figure(title, why if count else NO_TOKENS, theme_)
+        return inputs.empty_figure(title, why if count else NO_TOKENS)
     # The middle of each bin; edges are integers on the axis.
     known = known.assign(
         place=np.searchsorted(PROB_EDGES, known["place"]) + 0.5,
@@ -130,11 +117,10 @@ def plot_conditional(
     lines = split_by_round(known, by, theme_)
     axis = choose_axis(known, metric)
     kind = "round" if by is None else by
-    captions = note_unknown_rounds(inputs.data) + format_key(kind, lines)
+    captions = format_key(kind, lines)
     captions += [_ENVELOPE] if "envelope" in known else []
     captions += _explanation(means, known, axis) + note
-    height = TOP + _PLOT_HEIGHT + _BOTTOM
-    figure = new_figure(title, captions, theme_, height=height, bottom=_BOTTOM)
+    figure = inputs.new_figure(title, captions, plot=_PLOT_HEIGHT, bottom=_BOTTOM)
     if "envelope" in known:
         _add_envelope(figure, known, theme_)
     add_lines(

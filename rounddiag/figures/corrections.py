@@ -13,7 +13,6 @@ import plotly.graph_objects as go
 from rounddiag.core.corrections import corrections, find_unbeaten
 from rounddiag.core.measured import Measured
 from rounddiag.figures._parts.canvas import (
-    TOP,
     Theme,
     ThemeName,
     empty_figure,
@@ -96,12 +95,11 @@ def plot_corrections(
     unbeaten = find_unbeaten(rows) if wrong == "" else set()
     rows = _choose(rows) if names is None else rows
     lines = [*note_unknown_rounds(inputs), *_describe(rows, own, wrong)]
-    height = TOP + _ROW * len(rows) + _BOTTOM
     figure = new_figure(
         _TITLE,
         [wrap(line, _LINE) for line in lines],
         colors,
-        height=height,
+        plot=_ROW * len(rows),
         bottom=_BOTTOM,
     )
     labels = []

@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
-from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import (
     Theme,
     ThemeName,
     colorize,
-    new_figure,
-    theme_of,
 )
-from rounddiag.figures._parts.data import note_unknown_rounds
+from rounddiag.figures._parts.data import PlotInputs, prepare
 from rounddiag.figures._parts.labels import hover_text, tick_step, wrap
 from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import (
@@ -24,7 +22,6 @@ from rounddiag.figures._parts.means import (
     add_counts,
     add_means,
     axis_title,
-    bar_width,
     explain_marks,
     set_panels,
 )
@@ -33,7 +30,7 @@ from rounddiag.findings.finding import Axis, Exhibit, Finding, exhibit
 from rounddiag.schema import DIFF, POSITION, ROUND, SAMPLE, SUMMARY, TOKENS, Pair
 from rounddiag.wording import capitalize
 
-_HEIGHT = 360
+_HEIGHT = 248
 # Width of a line of the caption, and of the title, in small letters: bold ones take 9.2
 # pixels, and a page of 500 has room for 48.
 _LINE, _TITLE = 60, 48
@@ -77,25 +74,25 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
             found=f"a {type(finding).__name__}",
             advice="Pass an item of `rounddiag.diagnose(batch)`, such as its first.",
         )
-    colors = theme_of(theme)
-    pair = Pair(finding.view.a, finding.view.b)
-    evidence = exhibit(finding)
-    means = evidence.frame if "mean" in evidence.frame else None
-    lines = _caption(finding, evidence.axis, colors) + (
-        [] if means is None else explain_marks(means)
-    )
+    view, evidence = finding.view, exhibit(finding)
+    inputs = prepare(view.batch, view.a, view.b, theme=theme)
+    pair, colors = inputs.pair, inputs.theme
+    rows = evidence.frame.assign(place=evidence.frame["x"])
+    has_means = "mean" in rows
+    lines = _caption(finding, evidence.axis, colors)
+    lines += explain_marks(rows) if has_means else []
     has_counts = evidence.axis == "round"
-    height = HEIGHT if has_counts else _HEIGHT
+    plot = HEIGHT if has_counts else _HEIGHT
     title = wrap(_safe(capitalize(finding.location)), _TITLE)
-    figure = new_figure(title, lines, colors, height=height)
-    if means is None:
-        figure.add_traces(_traces(evidence, colors, pair))
+    figure = inputs.new_figure(title, lines, plot=plot)
+    if has_means:
+        _add_means(figure, rows, evidence.axis, inputs)
     else:
-        _add_means(figure, evidence, colors)
+        figure.add_traces(_traces(evidence, colors, pair))
     if has_counts:
-        first, last = evidence.frame["x"].min(), evidence.frame["x"].max()
+        first, last = rows["place"].min(), rows["place"].max()
         figure.update_xaxes(range=[first - 0.6, last + 0.6], dtick=tick_step(last + 1))
-        set_panels(figure, evidence.frame, "x", SUMMARY, pair, colors)
+        set_panels(figure, rows, SUMMARY, inputs)
     figure.update_xaxes(title_text=_x_title(evidence.axis, pair))
     if evidence.axis == "log_prob":
         figure.layout.yaxis.title.text = pair.label(DIFF)
@@ -124,8 +121,7 @@ def _caption(finding: Finding, axis: Axis, theme: Theme) -> list[str]:
     mark, quiet = colorize("◆", theme.mark), colorize("●", theme.quiet)
     points = _POINTS.get(axis, "tokens")
     key = f"{mark} {points} of the finding {quiet} all other {points}"
-    unknown = note_unknown_rounds(Measured.of(finding.view.batch))
-    return [*unknown, named, *filter(None, [words]), key]
+    return [named, *filter(None, [words]), key]
 
 
 def _safe(text: str) -> str:
@@ -140,28 +136,27 @@ def _styles(theme: Theme) -> tuple[tuple[bool, str, str, str], ...]:
     )
 
 
-def _add_means(figure: go.Figure, evidence: Exhibit, theme: Theme) -> None:
-    place = "position" if evidence.axis == "step" else evidence.axis
-    for inside, name, color, symbol in _styles(theme):
-        points = evidence.frame[evidence.frame["inside"] == inside]
+def _add_means(
+    figure: go.Figure, rows: pd.DataFrame, axis: Axis, inputs: PlotInputs
+) -> None:
+    unit = "position" if axis == "step" else axis
+    for inside, name, color, symbol in _styles(inputs.theme):
+        points = rows[rows["inside"] == inside]
         if points.empty:
             continue
-        line = RoundLine(name=name, rows=points, color=color, symbol=symbol)
+        heads = [f"{name}, {unit} {place:,.0f}" for place in points["place"]]
+        points = points.assign(head=heads)
         hover = add_means(
             figure,
-            line,
-            "abs_diff",
-            theme,
-            names=[f"{name}, {place} {x:,.0f}" for x in points["x"]],
-            places=points["x"].to_numpy(),
-            values=points["y"].to_numpy(),
+            RoundLine(name=name, rows=points, color=color, symbol=symbol),
+            inputs,
+            values=points["mean"].to_numpy(),
             floor=0,
-            mode="lines+markers" if evidence.axis == "step" else "markers",
+            mode="lines+markers" if axis == "step" else "markers",
             name=name,
         )
-        if evidence.axis == "round":
-            width = bar_width(len(evidence.frame))
-            add_counts(figure, line, points["x"], hover, width=width, color=color)
+        if axis == "round":
+            add_counts(figure, points, hover, len(rows), color)
 
 
 def _x_title(axis: Axis, pair: Pair) -> str:

@@ -12,16 +12,8 @@ import plotly.graph_objects as go
 from rounddiag._typing import Array
 from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError, refuse, require_one_of
-from rounddiag.figures._parts.canvas import (
-    TOP,
-    Theme,
-    ThemeName,
-    cross,
-    empty_figure,
-    new_figure,
-    plot_height,
-)
-from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
+from rounddiag.figures._parts.canvas import Theme, ThemeName, cross, plot_height
+from rounddiag.figures._parts.data import PlotInputs, prepare
 from rounddiag.figures._parts.heatmap_cells import (
     Heat,
     add_cells,
@@ -35,7 +27,6 @@ from rounddiag.figures._parts.heatmap_cells import (
 )
 from rounddiag.figures._parts.labels import (
     CROSS,
-    NO_TOKENS,
     estimate_width,
     subject,
 )
@@ -159,13 +150,10 @@ def plot_heatmap(
     heat = _build(inputs, metric=metric, order=order, color_range=color_range)
     title = f"{subject(metric)} per sample and round"
     if heat.rounds.empty:
-        return empty_figure(title, NO_TOKENS, inputs.theme)
+        return inputs.empty_figure(title)
     has_marginals = inputs.layers["marginals"]
-    height = (
-        cells_height(heat.rows.num) + BOTTOM + TOP + (_MARGINAL if has_marginals else 0)
-    )
-    captions = note_unknown_rounds(inputs.data) + _explanation(heat)
-    figure = new_figure(title, captions, inputs.theme, height=height, bottom=BOTTOM)
+    plot = cells_height(heat.rows.num) + (_MARGINAL if has_marginals else 0)
+    figure = inputs.new_figure(title, _explanation(heat), plot=plot, bottom=BOTTOM)
     add_cells(figure, heat, inputs.theme)
     add_missing(figure, heat, inputs.theme)
     add_undefined(figure, heat, inputs.theme)

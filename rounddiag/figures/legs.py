@@ -22,7 +22,6 @@ from rounddiag.core.legs import legs as compute_legs
 from rounddiag.core.measured import number_values
 from rounddiag.core.versions import LAG_COLUMNS
 from rounddiag.figures._parts.canvas import (
-    TOP,
     Theme,
     ThemeName,
     colorize,
@@ -38,7 +37,7 @@ from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.staleness import describe_staleness
 
 _TITLE = "Legs of the importance ratio"
-_HEIGHT, _BOTTOM = 360, 52
+_HEIGHT = 360
 _BARS, _SIZE = [0.42, 1.0], [0.0, 0.34]  # domains of the panels
 _LONGEST, _MOST_NAMES = 12, 24  # characters of a name under the axis; how many
 _LINE = 80  # characters of a line below the title
@@ -93,7 +92,7 @@ def plot_legs(
         frame = compute_legs(inputs.require_batch(), by=by, behaviour=behaviour)
     if by is None:
         by, frame = "tokens", frame.assign(tokens="all")
-    LEGS.require(frame.columns, by, *(column.name for column in LEGS.columns))
+    LEGS.require(frame.columns, by, *LEGS.dtypes)
     colors, frame = theme_of(theme), _place(frame, by)
     if frame.empty:
         return empty_figure(_TITLE, NO_TOKENS, colors)
@@ -110,8 +109,7 @@ def plot_legs(
             *note_left_out(frame.attrs.get("num_nonfinite", 0)),
         ],
         colors,
-        height=TOP + _HEIGHT + _BOTTOM,
-        bottom=_BOTTOM,
+        plot=_HEIGHT,
     )
     for name, color in keys.items():
         _add_leg(figure, frame[frame["leg"] == name], color)

@@ -10,15 +10,9 @@ import plotly.graph_objects as go
 
 from rounddiag.errors import require_one_of
 from rounddiag.figures._parts.axes import LinearAxis, note_cut
-from rounddiag.figures._parts.canvas import (
-    CHARACTER,
-    NARROW_PLOT,
-    ThemeName,
-    empty_figure,
-    new_figure,
-)
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare, without_layers
-from rounddiag.figures._parts.labels import NO_TOKENS, subject
+from rounddiag.figures._parts.canvas import CHARACTER, NARROW_PLOT, ThemeName
+from rounddiag.figures._parts.data import prepare, without_layers
+from rounddiag.figures._parts.labels import subject
 from rounddiag.figures._parts.lines import format_key, split_by_column
 from rounddiag.figures._parts.means import (
     COUNT_PANELS,
@@ -100,20 +94,18 @@ def plot_positions(
     title = f"{subject(metric)} {words}"
     means = read_means(inputs, x, by)
     if means.empty:
-        return empty_figure(title, NO_TOKENS, inputs.theme)
+        return inputs.empty_figure(title)
     bins = means.drop_duplicates("place").sort_values("place")  # NaN last
     heads = [f"{PLACES[x].meaning}: {label}" for label in means["label"]]
     means = means.assign(place=bins["place"].searchsorted(means["place"]), head=heads)
     axis = LinearAxis.around(means)
     lines = split_by_column(means, by, inputs.theme)
-    captions = note_unknown_rounds(inputs.data)
-    captions += [] if by is None else format_key(by, lines)
-    captions += note_cut(means, axis) + explain_marks(means)
-    figure = new_figure(title, captions, inputs.theme, height=HEIGHT)
+    captions = format_key(by, lines) + note_cut(means, axis) + explain_marks(means)
+    figure = inputs.new_figure(title, captions, plot=HEIGHT)
     _set_axes(figure, bins["place"], x, axis)
     figure.layout.yaxis.title.text = axis_title(inputs.metric, inputs.pair)
     add_lines(figure, lines, inputs, axis, num_places=len(bins), panels=COUNT_PANELS)
-    set_panels(figure, means, "place", PLACE_MEANS, inputs.pair, inputs.theme)
+    set_panels(figure, means, PLACE_MEANS, inputs)
     return figure
 
 

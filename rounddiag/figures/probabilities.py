@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from rounddiag._typing import Array
 from rounddiag.core.measured import Measured
 from rounddiag.errors import require_one_of
-from rounddiag.figures._parts.canvas import Theme, ThemeName, colorize, empty_figure
+from rounddiag.figures._parts.canvas import Theme, ThemeName, colorize
 from rounddiag.figures._parts.clouds import (
     NUM_BINS,
     NUM_WORST,
@@ -120,7 +120,7 @@ def plot_probabilities(
     values = (pairs[name].to_numpy() for name in ("x", "y", "panel"))
     agreed = agreement(*values, num_panels=len(names))
     if not agreed["num"].any():
-        return empty_figure(_TITLE, why_empty(agreed), inputs.theme)
+        return inputs.empty_figure(_TITLE, why_empty(agreed))
     panels = build_panels(agreed, names)
     bins = token_bins(pairs, axes, NUM_BINS)
     clouds = Clouds(

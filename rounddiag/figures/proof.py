@@ -22,7 +22,7 @@ from rounddiag.wording import percent
 
 _MOST = 9  # hypotheses of an engine
 _ROW = 26  # pixels
-_BESIDE = 120
+_ROOM = 8  # over the rows and under them
 _LINE = 60
 _LEAST = 0.05  # of the noise: less is drawn here
 _LONGEST = 34
@@ -66,8 +66,8 @@ def plot_proof(proof: ScoredAgain, *, theme: ThemeName | None = None) -> go.Figu
     rows = _choose(proof.frame)
     headline = " ".join(map(hover_text, repr(proof).split("\n")[0].split()))
     caption = [wrap(headline, _LINE), *_key(rows, colors)]
-    height = _BESIDE + _ROW * len(rows)
-    figure = new_figure("Which hypothesis fits", caption, colors, height=height)
+    plot = _ROW * len(rows) + _ROOM
+    figure = new_figure("Which hypothesis fits", caption, colors, plot=plot)
     labels = [_label(row) for row in rows]
     figure.add_traces(_traces(rows, labels, colors))
     figure.add_vrect(

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import MeanAxis, choose_axis, note_zeros
-from rounddiag.figures._parts.canvas import (
-    TOP,
-    Theme,
-    ThemeName,
-    empty_figure,
-    new_figure,
-)
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare, without_layers
-from rounddiag.figures._parts.labels import NO_TOKENS, hover_text
+from rounddiag.figures._parts.canvas import AXIS_ROOM, Theme, ThemeName
+from rounddiag.figures._parts.data import prepare, without_layers
+from rounddiag.figures._parts.labels import hover_text, shorten_name
 from rounddiag.figures._parts.lines import (
     RoundLine,
     format_key,
@@ -36,12 +32,12 @@ _TITLE = "Mismatch by token role"
 _SPREAD = 1.6
 # Height of a row with one mean, and what each further mean adds, in pixels.
 _ROW_HEIGHT, _EXTRA_HEIGHT = 30, 14
-# Room under the plot, and for each further line of the axis title.
-_BOTTOM, _LINE = 52, 15
+# Room under the plot for each further line of the axis title.
+_LINE = 15
 # Room for the counts, right of the plot, in pixels.
 _RIGHT = 76
 # Characters of a role's name in a figure of 400 pixels.
-_LONGEST = 19
+_LONGEST = 18
 # Marks roles whose tokens are counted in another role as well.
 _MARK = "◆"
 
@@ -96,30 +92,29 @@ def plot_roles(
     inputs = prepare(data, a, b, metric=metric, theme=theme)
     means = read_means(inputs, "role", by, tagger)
     if means.empty:
-        return empty_figure(_TITLE, NO_TOKENS, inputs.theme)
+        return inputs.empty_figure(_TITLE)
     names, means = _order_rows(means)
     axis = choose_axis(means, inputs.metric)
     lines = split_by_column(means, by, inputs.theme)
     label = axis_title(inputs.metric, inputs.pair)
     row = _ROW_HEIGHT + _EXTRA_HEIGHT * (len(lines) - 1)
-    bottom = _BOTTOM + _LINE * label.count("<br>")
-    captions = note_unknown_rounds(inputs.data)
-    captions += [] if by is None else format_key(by, lines)
-    captions += _explanation(means, axis)
-    height = TOP + row * len(names) + bottom
-    figure = new_figure(_TITLE, captions, inputs.theme, height=height, bottom=bottom)
-    for line in lines:
-        add_lines(
-            figure,
-            [line],
-            inputs,
-            axis,
-            num_places=len(names),
-            spread=-_SPREAD,
-            is_horizontal=True,
-            mode="markers",
-            marker={"size": 9, "symbol": _symbols(line)},
-        )
+    bottom = AXIS_ROOM + _LINE * label.count("<br>")
+    captions = format_key(by, lines) + _explanation(means, axis)
+    figure = inputs.new_figure(_TITLE, captions, plot=row * len(names), bottom=bottom)
+    if by is None:  # else a symbol is that of a value
+        symbols = np.where(means["overlaps"], "diamond", "circle").tolist()
+        lines = [replace(lines[0], symbol=symbols)]
+    add_lines(
+        figure,
+        lines,
+        inputs,
+        axis,
+        num_places=len(names),
+        spread=-_SPREAD,
+        is_horizontal=True,
+        mode="markers",
+        marker={"size": 9},
+    )
     figure.layout.margin.r = _RIGHT
     _add_counts(figure, lines, inputs.theme)
     _set_axes(figure, names, axis)
@@ -150,13 +145,6 @@ def _explanation(means: pd.DataFrame, axis: MeanAxis) -> list[str]:
     return lines + note_zeros(means, axis, "left")
 
 
-def _symbols(line: RoundLine) -> str | list[str]:
-    """Return the symbol of the value of `by`, or else of each role."""
-    if line.name:
-        return line.symbol
-    return np.where(line.rows["overlaps"], "diamond", line.symbol).tolist()
-
-
 def _add_counts(figure: go.Figure, lines: list[RoundLine], theme: Theme) -> None:
     places = [
         (place - _SPREAD * line.shift, "y", f"{count:,}")
@@ -184,14 +172,10 @@ def _set_axes(figure: go.Figure, names: list[str], axis: MeanAxis) -> None:
         yaxis={
             "range": [-0.6, len(names) - 0.4],
             "tickvals": list(range(len(names))),
-            "ticktext": [_shorten(name) for name in names],
+            "ticktext": [shorten_name(name, _LONGEST) for name in names],
             "showgrid": False,
         },
     )
-
-
-def _shorten(name: str) -> str:
-    return _escape(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…")
 
 
 def _escape(role: str) -> str:

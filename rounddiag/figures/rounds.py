@@ -11,7 +11,6 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.core.divergence import get_measure
-from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import (
     LinearAxis,
@@ -24,13 +23,10 @@ from rounddiag.figures._parts.canvas import (
     Theme,
     ThemeName,
     colorize,
-    empty_figure,
-    new_figure,
     with_opacity,
 )
-from rounddiag.figures._parts.data import PlotInputs, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import PlotInputs, prepare
 from rounddiag.figures._parts.labels import (
-    NO_TOKENS,
     format_number,
     subject,
     tick_step,
@@ -43,12 +39,11 @@ from rounddiag.figures._parts.means import (
     add_lines,
     axis_title,
     explain_marks,
-    is_at_mark,
     set_panels,
 )
 from rounddiag.findings.onset import Onset
 from rounddiag.schema import ROUND, SUMMARY, mean_column
-from rounddiag.stats import round_summary, survivors
+from rounddiag.stats import few_rows, round_summary, survivors
 from rounddiag.stats.inputs import Data
 from rounddiag.wording import percent
 
@@ -156,7 +151,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         data, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
     metric, colors = inputs.metric, inputs.theme
-    measure, is_summary = get_measure(metric), _is_summary(inputs.data)
+    measure, is_summary = get_measure(metric), inputs.means is not None
     weighting = measure.weight or weight
     options = {"weight": weight, "last_aligned": last_aligned}
     is_usual = (metric, by, weight, last_aligned) == ("abs_diff", None, "token", False)
@@ -166,9 +161,10 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     }
     drawn = _choose_layers(layers or {}, fits, is_summary=is_summary)
     summary = _read_summary(inputs, by, weighting, options)
+    summary = summary.assign(place=summary["round"]).sort_values("place", kind="stable")
     title = f"{subject(metric)} per round" + (", from the end" if last_aligned else "")
     if summary.empty:
-        return empty_figure(title, NO_TOKENS, colors)
+        return inputs.empty_figure(title)
     num_rounds = int(summary["round"].max() - min(summary["round"].min(), 0)) + 1
     onset = None if last_aligned else onset or None
     rows, note = thin_rounds(summary, onset.round if onset else ())
@@ -176,41 +172,32 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     if drawn["survivors"] and num_rounds > 1:
         left = thin_rounds(survivors(inputs.data))[0]
     axis = _choose_axis(summary, left, has_quantiles=drawn["quantiles"])
-    lines = split_by_column(_describe_rows(rows), by, colors)
-    marked = (
-        onset.round if onset and is_at_mark(rows, onset.round, "round").any() else None
-    )
-    captions = note_unknown_rounds(inputs.data)
-    captions += [] if by is None else format_key(by, lines)
-    captions += _describe_onset(onset, colors, is_marked=marked is not None)
+    rows = _describe_rows(rows, onset)
+    lines = split_by_column(rows, by, colors)
+    captions = format_key(by, lines)
+    captions += _describe_onset(onset, colors, is_marked="is_marked" in rows)
     captions += (
         [] if left is None else [f"{_dashes(colors)} the same samples at round 0"]
     )
     captions += _explain_quantiles(summary, colors) if drawn["quantiles"] else []
     captions += explain_marks(summary) + note
-    height = HEIGHT if drawn["counts"] else HEIGHT_WITHOUT_COUNTS
-    figure = new_figure(title, captions, colors, height=height)
+    plot = HEIGHT if drawn["counts"] else HEIGHT_WITHOUT_COUNTS
+    figure = inputs.new_figure(title, captions, plot=plot)
     _set_axes(figure, summary, num_rounds, axis)
     extra = "" if weighting == "token" else f", {weighting}-weighted"
     text = axis_title(metric, inputs.pair, note=extra, width=_TITLE_WIDTH)
     figure.layout.yaxis.title.text = text
-    if marked is not None:
-        _add_guide(figure, marked, colors)
+    if onset and "is_marked" in rows:
+        _add_guide(figure, onset.round, colors)
     if drawn["quantiles"]:
         _add_ribbons(figure, rows, axis, num_rounds, colors)
     if left is not None:
         _add_survivors(figure, left, axis, colors)
     panels = COUNT_PANELS if drawn["counts"] else {}
-    add_lines(
-        figure, lines, inputs, axis, num_places=num_rounds, marked=marked, panels=panels
-    )
+    add_lines(figure, lines, inputs, axis, num_places=num_rounds, panels=panels)
     if drawn["counts"]:
-        set_panels(figure, summary, "round", SUMMARY, inputs.pair, colors)
+        set_panels(figure, summary, SUMMARY, inputs)
     return figure
-
-
-def _is_summary(data: Measured) -> bool:
-    return data.frame is not None and "diff" not in data.frame
 
 
 def _choose_layers(
@@ -233,11 +220,10 @@ def _choose_layers(
 def _read_summary(
     inputs: PlotInputs, by: str | None, weighting: str, options: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Return the summary per round, in order; refuse one of other options."""
-    summary = inputs.data.frame
-    if summary is None or not _is_summary(inputs.data):
-        summary = round_summary(inputs.data, metric=inputs.metric, by=by, **options)
-        return summary.sort_values("round", kind="stable")
+    """Return the summary per round; refuse one of other options."""
+    summary = inputs.means
+    if summary is None:
+        return round_summary(inputs.data, metric=inputs.metric, by=by, **options)
     keys = ["round", *([] if by is None else [by])]
     SUMMARY.require(summary.columns, *keys[1:], *_COLUMNS)
     column = mean_column(inputs.metric)
@@ -255,18 +241,21 @@ def _read_summary(
             found="several rows of one round" if is_repeated else "another `mean`",
             advice="Pass the options that `rounddiag.round_summary` was given.",
         )
-    return summary.sort_values("round", kind="stable")
+    return summary
 
 
-def _describe_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add what `add_lines` needs: the place, and the lines of the hover text."""
+def _describe_rows(rows: pd.DataFrame, onset: Onset | None) -> pd.DataFrame:
+    """Add the lines of the hover text, and which means are marked, if any."""
     names = ("p50", "p99", "max", "share_zero")
     numbers = zip(*(rows[name] for name in names), strict=True)
-    return rows.assign(
-        place=rows["round"],
+    rows = rows.assign(
         head=[f"round {index}" for index in rows["round"]],
         details=pd.Series([_details(*row) for row in numbers], rows.index),
     )
+    if onset is None:
+        return rows
+    is_marked = (rows["round"] == onset.round) & ~few_rows(rows)
+    return rows.assign(is_marked=is_marked) if is_marked.any() else rows
 
 
 def _details(median: float, high: float, largest: float, zero: float) -> list[str]:

@@ -21,11 +21,10 @@ from rounddiag.figures._parts.canvas import (
     Theme,
     ThemeName,
     colorize,
-    empty_figure,
     scale_colors,
 )
-from rounddiag.figures._parts.data import prepare, without_layers
-from rounddiag.figures._parts.labels import NO_TOKENS, format_number, wrap
+from rounddiag.figures._parts.data import PlotInputs, prepare, without_layers
+from rounddiag.figures._parts.labels import format_number, wrap
 from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import (
     add_heading,
@@ -75,20 +74,17 @@ class RunScene:
     ----------
     rows: Its summary: a row per step and round.
     rounds: Those with a line.
-    pair: The scores, as labels name them.
     """
 
     rows: pd.DataFrame
     rounds: list[int]
-    metric: str
-    pair: Pair
+    inputs: PlotInputs
     axis: MeanAxis
-    theme: Theme
 
     @property
     def colors(self) -> dict[int, str]:
         """The colour of each line: along one scale, by round."""
-        colors = scale_colors(self.theme, len(self.rounds))
+        colors = scale_colors(self.inputs.theme, len(self.rounds))
         return dict(zip(self.rounds, colors, strict=True))
 
     def line(self, round_: int) -> pd.DataFrame:
@@ -151,15 +147,13 @@ def plot_run(
     inputs = prepare(rows, a, b, metric=metric, theme=theme)
     metric, chosen = inputs.metric, inputs.theme
     if rows.empty:
-        return empty_figure(_TITLE, NO_TOKENS, chosen)
+        return inputs.empty_figure(_TITLE)
     usual = _usual(run, metric, kind) if inputs.pair.is_standard else None
     scene = RunScene(
         rows=rows,
         rounds=_choose_rounds(rows, rounds),
-        metric=metric,
-        pair=inputs.pair,
+        inputs=inputs,
         axis=_axis(rows, metric, usual),
-        theme=chosen,
     )
     marks = _find_breaks(rows, metric)
     events = run.events() if isinstance(run, Run) else []
@@ -264,7 +258,7 @@ def _axis(rows: pd.DataFrame, metric: str, usual: tuple[str, float] | None) -> M
 
 
 def _panels(scene: RunScene, names: Sequence[str]) -> list[Panel]:
-    title = {"title": {"text": axis_title(scene.metric, scene.pair)}}
+    title = {"title": {"text": axis_title(scene.inputs.metric, scene.inputs.pair)}}
     means = {**scene.axis.layout(), **title}
     others = {"nticks": 3, "rangemode": "tozero"}  # zero is what legs are read from
     return [
@@ -288,7 +282,7 @@ def _captions(
             lines.append("")
         lines[-1] += f"  {colorize('●', color)} {round_}"
     if usual is not None:
-        end = f"{format_number(usual[1])}{unit_suffix(scene.metric)}"
+        end = f"{format_number(usual[1])}{unit_suffix(scene.inputs.metric)}"
         lines.append(wrap(f"▒ usual: up to {end} ({usual[0]})", _LINE))
     lines += _list_marks("┆", marks)
     if (scene.rows["step"] == 0).any():
@@ -307,17 +301,15 @@ def _list_marks(sign: str, marks: Sequence[Break | Event]) -> list[str]:
 
 
 def _add_band(figure: go.Figure, scene: RunScene, end: float) -> None:
-    low = scene.axis.layout()["range"][0]
-    is_log = scene.axis.layout().get("type") == "log"
     figure.add_shape(
         type="rect",
         xref="x domain",
         x0=0,
         x1=1,
         yref="y",
-        y0=10**low if is_log else low,
+        y0=scene.axis.low,
         y1=end,
-        fillcolor=scene.theme.shade,
+        fillcolor=scene.inputs.theme.shade,
         line={"width": 0},
         layer="below",
     )
@@ -326,6 +318,8 @@ def _add_band(figure: go.Figure, scene: RunScene, end: float) -> None:
 def _add_line(figure: go.Figure, scene: RunScene, round_: int) -> None:
     """Draw the means of a round; those of step 0 stand apart."""
     rows, color = scene.line(round_), scene.colors[round_]
+    heads = [f"step {step:,}, round {round_}" for step in rows["step"]]
+    rows = rows.assign(place=rows["step"], head=heads)
     later = rows[rows["step"] > 0]
     _add_ribbon(figure, scene, later, color)
     for part, is_first in ((later, False), (rows[rows["step"] == 0], True)):
@@ -335,10 +329,7 @@ def _add_line(figure: go.Figure, scene: RunScene, round_: int) -> None:
         add_means(
             figure,
             RoundLine(name="", rows=part, color=color),
-            scene.metric,
-            scene.theme,
-            names=[f"step {step:,}, round {round_}" for step in part["step"]],
-            places=part["step"].to_numpy(),
+            scene.inputs,
             values=scene.axis.place(part["mean"]).to_numpy(),
             floor=scene.axis.zero,
             has_intervals=is_first,
@@ -359,8 +350,7 @@ def _add_ribbon(
     known = rows[rows["ci_low"].notna() & rows["ci_high"].notna()]
     if known.empty:
         return
-    ends = scene.axis.layout()["range"]
-    limits = [10**end for end in ends] if "type" in scene.axis.layout() else ends
+    limits = scene.axis.low, scene.axis.high
     low, high = (known[name].clip(*limits) for name in ("ci_low", "ci_high"))
     parts = hex_to_rgb(color) if color.startswith("#") else unlabel_rgb(color)
     fill = f"rgba({','.join(f'{float(part):.0f}' for part in parts)},{_RIBBON})"
@@ -412,21 +402,21 @@ def _add_panel(
 
 def _add_heatmap(figure: go.Figure, scene: RunScene, axis: str) -> None:
     steps, (means, samples) = place_rounds(scene.rows, "mean", "num_samples")
-    scale = choose_scale(means, is_signed=get_measure(scene.metric).is_signed)
+    scale = choose_scale(means, is_signed=get_measure(scene.inputs.metric).is_signed)
     add_heatmap(
         figure,
         places=steps,
         values=means,
         has_value=~np.isnan(samples),
         customdata=np.nan_to_num(samples).astype(np.int64),
-        hover=f"{STEP_HOVER}mean %{{z:.3g}}{unit_suffix(scene.metric)}"
+        hover=f"{STEP_HOVER}mean %{{z:.3g}}{unit_suffix(scene.inputs.metric)}"
         "<br>%{customdata:,} samples",
         scale=scale,
         axis=axis,
-        theme=scene.theme,
+        theme=scene.inputs.theme,
     )
-    title = axis_title(scene.metric, scene.pair, width=_KEY)
-    add_color_bar(figure, scale, means, title, scene.theme)
+    title = axis_title(scene.inputs.metric, scene.inputs.pair, width=_KEY)
+    add_color_bar(figure, scale, means, title, scene.inputs.theme)
 
 
 def _add_mark(figure: go.Figure, mark: Break, theme: Theme) -> None:

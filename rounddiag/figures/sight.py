@@ -27,7 +27,6 @@ from rounddiag.vision.screenshots import as_jpeg
 
 _LARGEST = (1600, 1600)  # pixels of the picture in the figure
 _WIDTH, _HIGHEST = 640, 720  # pixels of the plot
-_BESIDE = 70
 _LINE = 76
 _COVER = 0.8  # opacity of the largest drop
 _LEGIBLE = 0.1  # share of the largest drop from which on a tile has its number
@@ -79,7 +78,7 @@ def plot_sight(
         f"Where the model looked: {_shown(str(Address.of(batch, *place)))}",
         [*(wrap(_shown(text), _LINE) for text in statements), key],
         colors,
-        height=round(min(_WIDTH * height / width, _HIGHEST)) + _BESIDE,
+        plot=round(min(_WIDTH * height / width, _HIGHEST)),
         bottom=10,
     )
     data = b64encode(as_jpeg(shot.image(), _LARGEST)).decode()

@@ -10,15 +10,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag.figures._parts.axes import LogAxis
-from rounddiag.figures._parts.canvas import (
-    TOP,
-    Theme,
-    ThemeName,
-    colorize,
-    empty_figure,
-    new_figure,
-)
-from rounddiag.figures._parts.data import note_unknown_rounds, prepare, without_layers
+from rounddiag.figures._parts.canvas import Theme, ThemeName, colorize
+from rounddiag.figures._parts.data import prepare, without_layers
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
@@ -34,8 +27,8 @@ from rounddiag.stats.inputs import Data
 from rounddiag.stats.tail import RATIOS
 from rounddiag.wording import percent, pluralize
 
-# Height of the plot, room under it, and room for names at its right, in pixels.
-_PLOT_HEIGHT, _BOTTOM, _RIGHT = 320, 52, 84
+# Height of the plot, and room for names at its right, in pixels.
+_PLOT_HEIGHT, _RIGHT = 320, 84
 # Names of lines must not touch.
 _NAME_HEIGHT = 15
 # Places at which the heights of lines are compared.
@@ -98,13 +91,10 @@ def plot_tail(
     shares = tail_shares(inputs.data, by=by)
     known = shares[(shares["abs_diff"] > 0) & (shares["num_tokens"] > 0)]
     if known.empty:
-        return empty_figure(_TITLE, _why_empty(shares), inputs.theme)
+        return inputs.empty_figure(_TITLE, _why_empty(shares))
     lines = split_by_round(known, by, inputs.theme)
-    captions = note_unknown_rounds(inputs.data)
-    captions += [] if by is None else format_key(by, lines)
-    captions += _explanation(shares, lines)
-    height = TOP + _PLOT_HEIGHT + _BOTTOM
-    figure = new_figure(_TITLE, captions, inputs.theme, height=height, bottom=_BOTTOM)
+    captions = format_key(by, lines) + _explanation(shares, lines)
+    figure = inputs.new_figure(_TITLE, captions, plot=_PLOT_HEIGHT)
     _set_axes(figure, lines, inputs.pair)
     _add_ratios(figure, inputs.theme)
     _add_lines(figure, lines, "round" if by is None else by)

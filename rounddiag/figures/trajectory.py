@@ -21,19 +21,11 @@ from rounddiag.figures._parts.canvas import (
     ThemeName,
     colorize,
     cross,
-    empty_figure,
-    new_figure,
 )
-from rounddiag.figures._parts.data import (
-    find_sample,
-    get_sample_tokens,
-    note_unknown_rounds,
-    prepare,
-)
+from rounddiag.figures._parts.data import find_sample, get_sample_tokens, prepare
 from rounddiag.figures._parts.labels import (
     BESIDE_TICKS,
     CROSS,
-    NO_TOKENS,
     count_nonfinite,
     hover_text,
     wrap,
@@ -42,8 +34,8 @@ from rounddiag.schema import DIFF, METRICS, POSITION, ROUND, TOKENS, ColumnSchem
 from rounddiag.stats.inputs import Data
 from rounddiag.wording import pluralize
 
-# The height of the figure, with one panel, and room under it, in pixels.
-_HEIGHT, _HEIGHT_OF_ONE, _BOTTOM = 500, 320, 68
+# The height of the plot, with one panel, and room under it, in pixels.
+_HEIGHT, _HEIGHT_OF_ONE, _BOTTOM = 372, 192, 68
 # Bottom and top of both panels, as shares of the plot.
 _DIFF, _LOG_PROBS_PANEL, _ALONE = (0.49, 1.0), (0.0, 0.4), (0.0, 1.0)
 # What both rows of numbers under the plot are, left of them.
@@ -187,7 +179,7 @@ def plot_trajectory(
     has_log_probs = wants_log_probs and not {*_LOG_PROBS}.isdisjoint(tokens)
     title = f"Sample {sample}, token by token"
     if tokens.empty:
-        return empty_figure(title, NO_TOKENS, inputs.theme)
+        return inputs.empty_figure(title)
     scene = TokenScene(
         tokens=tokens,
         values=tokens["diff"].to_numpy()
@@ -198,9 +190,8 @@ def plot_trajectory(
         pair=inputs.pair,
         theme=inputs.theme,
     )
-    height = _HEIGHT if has_log_probs else _HEIGHT_OF_ONE
-    captions = [*note_unknown_rounds(inputs.data), *_explanation(scene)]
-    figure = new_figure(title, captions, inputs.theme, height=height, bottom=_BOTTOM)
+    plot = _HEIGHT if has_log_probs else _HEIGHT_OF_ONE
+    figure = inputs.new_figure(title, [*_explanation(scene)], plot=plot, bottom=_BOTTOM)
     _add_bands(figure, scene)
     _add_diffs(figure, scene)
     if has_log_probs:

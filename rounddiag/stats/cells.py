@@ -16,10 +16,7 @@ from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.intervals import MeanEstimator, Resampling
 
 P95 = "p95_abs_diff"
-_OWN = {column.name for column in ROUNDS.columns}
-EXTRA_COLUMNS = tuple(
-    column.name for column in CELLS.columns if column.name not in _OWN
-)
+EXTRA_COLUMNS = tuple(name for name in CELLS.dtypes if name not in ROUNDS.dtypes)
 
 
 def cell_frame(
@@ -133,11 +130,13 @@ def cell_means(
     values: Array,
     cell: Array,
     sample: Array,
-    cluster: Array | None = None,
-    *,
+    cluster: Array,
     measure: TokenMetric = MEASURES["abs_diff"],
 ) -> pd.DataFrame:
-    """Return the mean of each cell's finite values, with a clustered interval."""
+    """Return the mean of each cell's finite values, with a clustered interval.
+
+    `cluster` is that of each sample.
+    """
     shape = int(sample.max(initial=-1)) + 1, int(cell.max(initial=-1)) + 1
     place = sample.astype(np.int64) * shape[1] + cell
     num_tokens = _sums_by_cell(place, shape)
@@ -145,15 +144,23 @@ def cell_means(
     if not finite.all():
         place, values = place[finite], values[finite]
     counts, totals = _sums_by_cell(place, shape), _sums_by_cell(place, shape, values)
-    clusters = np.arange(shape[0]) if cluster is None else cluster[: shape[0]]
     num_finite = counts.sum(0)
+    # A row for each cell and sample.
+    of_cell, of_sample = np.divmod(np.arange(counts.size), max(shape[0], 1))
+    runs = {
+        "sample": of_sample,
+        "cluster": cluster[of_sample],
+        "num_finite": counts.T.ravel(),
+    }
+    draws = Resampling(int(cluster[: shape[0]].max(initial=-1)) + 1)
+    how = MeanEstimator(measure=measure, weight="token")
     frame = pd.DataFrame(
         {
             "cell": np.arange(shape[1]),
             "num_samples": np.count_nonzero(num_tokens, axis=0),
             "num_tokens": num_tokens.sum(0).astype(np.int64),
             "num_nonfinite": (num_tokens.sum(0) - num_finite).astype(np.int64),
-            **_cell_statistics(totals, counts, clusters, measure),
+            **how.means(of_cell, runs, totals.T.ravel(), draws),
         }
     )
     return frame[frame["num_tokens"] > 0].reset_index(drop=True)
@@ -165,18 +172,3 @@ def _sums_by_cell(
     """Sum the weights of each sample and cell, by default 1 per token."""
     flat = np.bincount(place, weights, shape[0] * shape[1])
     return flat.astype(np.float64, copy=False).reshape(shape)
-
-
-def _cell_statistics(
-    totals: Array, counts: Array, cluster: Array, measure: TokenMetric
-) -> pd.DataFrame:
-    how = MeanEstimator(measure=measure, weight="token")
-    draws = Resampling(int(cluster.max(initial=-1)) + 1)
-    num_samples, num_cells = counts.shape
-    runs = {
-        "sample": np.tile(np.arange(num_samples), num_cells),
-        "cluster": np.tile(cluster, num_cells),
-        "num_finite": counts.T.ravel(),
-    }
-    cell = np.repeat(np.arange(num_cells), num_samples)
-    return pd.DataFrame(how.means(cell, runs, totals.T.ravel(), draws))

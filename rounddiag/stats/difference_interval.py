@@ -6,18 +6,13 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from rounddiag._typing import Array
-from rounddiag.stats.intervals import MIN_CLUSTERS
+from rounddiag.stats.intervals import CONFIDENCE, MIN_CLUSTERS, UPPER_LEVEL
 
 _MIN_DRAWN = 10  # clusters: draws of fewer were not simulated for differences
 
 
 def difference_interval(
-    totals: Array,
-    counts: Array,
-    weights: Array,
-    confidence: float = 0.95,
-    *,
-    is_symmetric: bool = False,
+    totals: Array, counts: Array, weights: Array, *, is_symmetric: bool = False
 ) -> tuple[float, float, float]:
     r"""Return the difference of two means over tokens, and its interval.
 
@@ -49,14 +44,13 @@ def difference_interval(
     num = int(np.count_nonzero(counts, axis=1).min())
     if num < MIN_CLUSTERS:
         return difference, float("nan"), float("nan")
-    level = (1 + confidence) / 2
-    quantile = stdtrit(num - 1, level)
+    quantile = stdtrit(num - 1, UPPER_LEVEL)
     reach = quantile * np.sqrt(num / (num - 1))
     below, above = -reach, reach
     if num >= _MIN_DRAWN:
         distances = _distances(basis, weights[:, used], difference)
-        below, above = _ends(distances, confidence, is_symmetric=is_symmetric)
-        wider = 1.0 if is_symmetric else quantile / ndtri(level)
+        below, above = _ends(distances, is_symmetric=is_symmetric)
+        wider = 1.0 if is_symmetric else quantile / ndtri(UPPER_LEVEL)
         below, above = min(wider * below, -reach), max(wider * above, reach)
     low, high = difference - above * error, difference - below * error
     return difference, float(low), float(high)
@@ -92,17 +86,14 @@ def _distances(basis: Array, weights: Array, difference: float) -> Array:
     return distances[np.isfinite(distances)]
 
 
-def _ends(
-    distances: Array, confidence: float, *, is_symmetric: bool
-) -> tuple[float, float]:
-    """Return the range that holds this share of the draws."""
+def _ends(distances: Array, *, is_symmetric: bool) -> tuple[float, float]:
+    """Return the range that holds 95 % of the draws."""
     if len(distances) == 0:
         return 0.0, 0.0
     if is_symmetric:
-        reach = float(np.quantile(np.abs(distances), confidence))
+        reach = float(np.quantile(np.abs(distances), CONFIDENCE))
         return -reach, reach
-    tail = (1 - confidence) / 2
-    below, above = np.quantile(distances, [tail, 1 - tail])
+    below, above = np.quantile(distances, [1 - UPPER_LEVEL, UPPER_LEVEL])
     return float(below), float(above)
 
 

@@ -22,7 +22,7 @@ _MAX_VALUES = 100  # of a column that gives a line for each
 _NUM_IMAGES = "num_images"
 SCREENSHOTS = {"expected": "a batch with screenshots", "found": "a batch without them"}
 # A frame has no two columns of one name.
-_TAKEN = {column.name for column in SUMMARY.columns}
+_TAKEN = {*SUMMARY.dtypes}
 
 
 def values_from_batch(batch: Batch, name: str) -> Array:
@@ -32,38 +32,13 @@ def values_from_batch(batch: Batch, name: str) -> Array:
     """
     columns = batch.columns
     if name in columns.extra_names and name not in _TAKEN:
-        column = columns.of_file(name)
-        if column.scope != "token":
-            return columns.at_rounds(column).filled
-        num = batch.rounds.num_tokens.cpu().numpy()
-        return _value_of_rounds(name, column.filled, np.cumsum(num) - num)
+        return columns.at_rounds(columns.of_file(name)).filled
     samples = sample_frame(batch)
     counted = [_NUM_IMAGES] if batch.images is not None else []
     _check(name, dict.fromkeys([*columns.extra_names, *samples, *counted]))
     if name not in samples:
         return images_before_rounds(batch, name).filled
     return samples[name].to_numpy()[columns.owner]
-
-
-def values_from_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
-    """Return a column of a token frame, one value per round that starts at `begins`."""
-    return _value_of_rounds(name, _frame_column(tokens, name), begins)
-
-
-def _value_of_rounds(name: str, column: Array, begins: Array) -> Array:
-    codes, values = number_values(name, column)
-    highest, lowest = (
-        extreme.reduceat(codes, begins) for extreme in (np.maximum, np.minimum)
-    )
-    if (highest != lowest).any():
-        expected = "one value for all tokens of a round"
-        raise unfit_column(name, expected, "several values")
-    return values[highest]
-
-
-def _frame_column(tokens: pd.DataFrame, name: str) -> Array:
-    _check(name, tokens)
-    return tokens[name].to_numpy()
 
 
 def images_before_rounds(batch: Batch, key: str) -> Column:
@@ -114,12 +89,8 @@ class Split:
             raise unfit_column(name, f"at most {_MAX_VALUES} values", f"{len(values)}")
         return cls(name=name, values=values, codes=codes)
 
-    def column(self, codes: Array) -> dict[str, list[Any]]:
-        """Return the values of these parts, by the name of the column."""
-        return {self.name: [*self.values[codes]]}
-
-    def insert_into(self, frame: pd.DataFrame, parts: Array, place: int = 0) -> None:
-        """Insert a column with the part of each row into a result."""
+    def insert_into(self, frame: pd.DataFrame, parts: Array) -> None:
+        """Insert a first column with the part of each row into a result."""
         if self.name in frame:
             raise FrameError.build(
                 key="by",
@@ -127,13 +98,14 @@ class Split:
                 found=repr(self.name),
                 advice="Give the column another name.",
             )
-        frame.insert(place, self.name, self.values[parts])
+        frame.insert(0, self.name, self.values[parts])
 
 
 def split_by(data: Measured, by: str) -> Split:
     """Divide tokens by a column of samples, rounds or tokens."""
     if isinstance(data.data, pd.DataFrame):
-        return Split.of(by, _frame_column(data.data, by))
+        _check(by, data.data)
+        return Split.of(by, data.data[by].to_numpy())
     of_tokens = data.data.columns.tokens
     if by in of_tokens and by not in _TAKEN:
         return Split.of(by, of_tokens[by].filled)
@@ -196,7 +168,12 @@ def range_label(first: int, last: int) -> str:
 
 def split_rounds_by(data: Measured, by: str) -> Split:
     """Divide the rounds of a batch or a token frame by a column."""
-    if not isinstance(data.data, pd.DataFrame):
-        return Split.of(by, values_from_batch(data.data, by))
-    num = data.rounds["num_tokens"].to_numpy()
-    return Split.of(by, values_from_frame(data.data, np.cumsum(num) - num, by))
+    split, num = split_by(data, by), data.rounds["num_tokens"].to_numpy()
+    begins = np.cumsum(num) - num
+    highest, lowest = (
+        extreme.reduceat(split.codes, begins) for extreme in (np.maximum, np.minimum)
+    )
+    if (highest != lowest).any():
+        expected = "one value for all tokens of a round"
+        raise unfit_column(by, expected, "several values")
+    return replace(split, codes=highest)

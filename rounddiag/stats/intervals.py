@@ -19,6 +19,9 @@ from rounddiag.errors import FrameError
 # With fewer clusters than this, their variance is not estimated. From 5 on, intervals
 # of 95 % cover 90 % (`python -m tests.benchmarks.coverage`); fewer were not simulated.
 MIN_CLUSTERS = FEW_SAMPLES = 5
+# The share of draws that an interval holds, and the quantile at its upper end.
+CONFIDENCE = 0.95
+UPPER_LEVEL = (1 + CONFIDENCE) / 2
 # Within this many standard errors of 0 the scale of signed values is about linear.
 _LINEAR_ERRORS = 4
 # Values too large for a float have no interval, and raise no warning.
@@ -27,7 +30,7 @@ quiet = np.errstate(divide="ignore", invalid="ignore", over="ignore")
 
 @quiet
 def ratio_interval(
-    totals: Array, counts: Array, confidence: float = 0.95, *, is_signed: bool = False
+    totals: Array, counts: Array, *, is_signed: bool = False
 ) -> tuple[float, float]:
     r"""Return the interval of a mean over tokens, with samples as clusters.
 
@@ -44,7 +47,7 @@ def ratio_interval(
     if len(totals) < MIN_CLUSTERS or not has_mean(totals, is_signed=is_signed):
         return float("nan"), float("nan")
     mean, error = totals.sum() / counts.sum(), standard_error(totals, counts)
-    quantile = stdtrit(len(totals) - 1, (1 + confidence) / 2)
+    quantile = stdtrit(len(totals) - 1, UPPER_LEVEL)
     return IntervalScale.of(error, is_signed=is_signed).around(mean, quantile * error)
 
 
@@ -175,30 +178,19 @@ class Resampling:
         self.weights = _draw_clusters(num_clusters, seed)
 
     def ratio_interval(
-        self,
-        totals: Array,
-        counts: Array,
-        confidence: float = 0.95,
-        *,
-        is_signed: bool = False,
+        self, totals: Array, counts: Array, *, is_signed: bool = False
     ) -> tuple[float, float]:
         """Return the interval of one mean; see `ratio_intervals`."""
         many = totals[None], counts[None]
-        (interval,) = self.ratio_intervals(*many, confidence, is_signed=is_signed)
-        return interval
+        return self.ratio_intervals(*many, is_signed=is_signed)[0]
 
     @quiet
     def ratio_intervals(
-        self,
-        totals: Array,
-        counts: Array,
-        confidence: float = 0.95,
-        *,
-        is_signed: bool = False,
+        self, totals: Array, counts: Array, *, is_signed: bool = False
     ) -> list[tuple[float, float]]:
         """Return intervals of means over tokens: sum of totals over sum of counts."""
         rows = zip(totals, counts, *self._draws(totals, counts), strict=True)
-        return [_interval(*row, confidence, is_signed=is_signed) for row in rows]
+        return [_interval(*row, is_signed=is_signed) for row in rows]
 
     def _draws(self, totals: Array, counts: Array) -> tuple[Array, Array]:
         """Return the mean and standard error of each draw, one row per mean."""
@@ -223,19 +215,11 @@ def _draw_clusters(num_clusters: int, seed: int) -> Array:
 
 
 def _interval(
-    totals: Array,
-    counts: Array,
-    means: Array,
-    errors: Array,
-    confidence: float,
-    *,
-    is_signed: bool,
+    totals: Array, counts: Array, means: Array, errors: Array, *, is_signed: bool
 ) -> tuple[float, float]:
     used = counts > 0
     if is_few(counts) or not has_mean(totals, is_signed=is_signed):
-        return ratio_interval(
-            totals[used], counts[used], confidence, is_signed=is_signed
-        )
+        return ratio_interval(totals[used], counts[used], is_signed=is_signed)
     mean, error = totals.sum() / counts.sum(), standard_error(totals, counts)
     scale = IntervalScale.of(error, is_signed=is_signed)
     distances = scale.distances(means, errors, mean)
@@ -243,9 +227,8 @@ def _interval(
     known = distances[np.isfinite(distances)]
     if len(known) == 0:
         return float(mean), float(mean)
-    level = (1 + confidence) / 2
-    ratio = min(np.quantile(known, confidence) / ndtri(level), _MOST_REACH)
-    quantile = ratio * stdtrit(np.count_nonzero(used) - 1, level)
+    ratio = min(np.quantile(known, CONFIDENCE) / ndtri(UPPER_LEVEL), _MOST_REACH)
+    quantile = ratio * stdtrit(np.count_nonzero(used) - 1, UPPER_LEVEL)
     return scale.around(mean, quantile * error)
 
 

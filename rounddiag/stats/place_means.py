@@ -53,7 +53,6 @@ ENVELOPED = "abs_diff"
 _NOWHERE = -1
 # Change of position from one token of a round to the next, where it is not 1.
 _STEPS = {"end": -1, "images": 0}
-_COLUMNS = [column.name for column in PLACE_MEANS.columns]
 
 
 def means_by(
@@ -130,7 +129,7 @@ def means_by(
     if x == "round":
         rows = round_summary(data, metric=metric, by=by)
         rows = rows.assign(place=rows["round"], label=rows["round"].map(str))
-        return rows[[*([] if by is None else [by]), *_COLUMNS]]
+        return rows[[*([] if by is None else [by]), *PLACE_MEANS.dtypes]]
     axis = _axis_of(data, x, tagger)
     split = None if by is None else split_by(data, by)
     if split is None and x == "probability":
@@ -176,8 +175,7 @@ class _Axis:
             cell = split.codes[at] * np.int64(num) + cell
         rounds = data.rounds
         sample = np.repeat(rounds["sample"].to_numpy(), rounds["num_tokens"])
-        clusters = data.clusters
-        means = cell_means(values[at], cell, sample[at], clusters, measure=measure)
+        means = cell_means(values[at], cell, sample[at], data.clusters, measure)
         parts, place = np.divmod(means.pop("cell").to_numpy(), num)
         means.insert(0, "place", np.asarray(self.places)[place])
         means.insert(1, "label", np.array(self.labels, dtype=object)[place])

@@ -85,7 +85,7 @@ def standardise(
     place, values = prob_bin(rollout_probs(data)), data.values(how)
     tokens = data.tokens()
     index, sample = tokens["round"].to_numpy(), tokens["sample"].to_numpy()
-    means = cell_means(values, index, sample, data.clusters, measure=how)
+    means = cell_means(values, index, sample, data.clusters, how)
     used = np.isfinite(values) & (place < _NUM_BINS)
     shape = int(index.max(initial=-1)) + 1, _NUM_BINS
     if not used.all():

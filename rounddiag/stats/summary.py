@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rounddiag import schema
 from rounddiag._typing import Array
 from rounddiag.core.aggregation import means_of_sums
 from rounddiag.core.divergence import MEASURES, get_measure
-from rounddiag.core.measured import Measured, number_values, require_source
+from rounddiag.core.measured import Measured, require_source
 from rounddiag.core.round_summary import MEANS, summarize_parts
 from rounddiag.errors import refuse
+from rounddiag.schema import SUMMARY, metric_name
 from rounddiag.stats.grouping import Split, split_rounds_by
 from rounddiag.stats.inputs import Data, open_measured
 from rounddiag.stats.intervals import MeanEstimator, Resampling, is_few
@@ -24,7 +24,6 @@ _SUMMARY_MEASURES = tuple(
     measure for measure in MEASURES.values() if measure.in_summary
 )
 _COPIED = ("sample", "num_tokens", "num_nonfinite")
-_DERIVED = ("share_nonfinite",)  # from other columns of the summary
 
 
 def _sums_by_run(rounds: pd.DataFrame, cluster: Array) -> dict[str, Array]:
@@ -51,12 +50,6 @@ def _round_index(rounds: pd.DataFrame, *, last: bool) -> Array:
     num_rounds = np.zeros(len(index), dtype=index.dtype)
     np.maximum.at(num_rounds, sample, index + 1)
     return index - num_rounds[sample]
-
-
-def _clusters(data: Measured) -> Array:
-    """Return the cluster of each round's sample, counted from 0."""
-    samples, groups = data.rounds["sample"].to_numpy(), data.group_of_round
-    return number_values("group_id", samples if groups is None else groups)[0]
 
 
 @refuse("ci", "Intervals are of 95 %.")
@@ -143,14 +136,16 @@ def round_summary(
     0     -2   0.0
     1     -1   1.0
     """
-    metric = schema.metric_name(metric)
+    metric = metric_name(metric)
     how = MeanEstimator(measure=get_measure(metric), weight=weight)
     data = open_measured(data, a, b)
     split = None if by is None else split_rounds_by(data, by)
     rows = _rows(data, split, how, last_aligned=last_aligned)
-    columns = [] if by is None else [by]
     tokens = data.sources if how.measure.of == "pair" else ()
-    return data.tag(_frame(rows, columns, tokens=tokens))
+    summary = pd.DataFrame(_columns(rows, tokens=tokens), copy=False)
+    if split is not None:
+        split.insert_into(summary, rows["part"])
+    return data.tag(summary)
 
 
 def summary_from_totals(rounds: list[dict[str, Any]]) -> dict[str, Array]:
@@ -169,26 +164,14 @@ def summary_from_totals(rounds: list[dict[str, Any]]) -> dict[str, Array]:
     draws = Resampling(int(used.sum()))
     # One by one: the product of many is large enough for threads to wait on each other.
     intervals = [
-        draws.ratio_interval(*sums, 0.95) for sums in zip(totals, counts, strict=True)
+        draws.ratio_interval(*sums) for sums in zip(totals, counts, strict=True)
     ]
-    floats = [c.name for c in schema.SUMMARY.columns if "float" in c.dtype]
-    unknown = dict.fromkeys(floats, float("nan"))  # columns newer than the file
-    rows = [
-        {
-            **unknown,
-            **entry,
-            "mean": entry["mean_abs_diff"],
-            "ci_low": low,
-            "ci_high": high,
-            "is_few": is_few(tokens),
-        }
-        for entry, (low, high), tokens in zip(rounds, intervals, counts, strict=True)
-    ]
-    columns = {
-        column.name: np.array([row[column.name] for row in rows], dtype=column.dtype)
-        for column in schema.SUMMARY.columns
-        if column.name not in _DERIVED
+    columns: dict[str, Any] = {  # some may be newer than the file
+        name: [entry.get(name, np.nan) for entry in rounds] for name in SUMMARY.dtypes
     }
+    columns["mean"] = columns["mean_abs_diff"]
+    columns["ci_low"], columns["ci_high"] = np.reshape(intervals, (-1, 2)).T
+    columns["is_few"] = [is_few(tokens) for tokens in counts]
     return _columns(columns, tokens=("diff", "prob_diff"))
 
 
@@ -204,7 +187,7 @@ def _rows(
     require_source(sources, how.measure)
     index = _round_index(rounds, last=last_aligned)
     num_finite = (rounds["num_tokens"] - rounds["num_nonfinite"]).to_numpy()
-    clusters, num_clusters = _used_clusters(_clusters(data), num_finite)
+    clusters, num_clusters = _used_clusters(data.clusters[rounds["sample"]], num_finite)
     draws = Resampling(num_clusters)
     first = int(index.min(initial=0))
     num = int(index.max(initial=0)) - first + 1
@@ -217,7 +200,7 @@ def _rows(
     summary, totals = summarize_parts(columns, part, sources, how.measure)
     means = how.means(part, columns, totals, draws)
     return {
-        **({} if split is None else split.column(keys // num)),
+        "part": keys // num,
         "round": first + keys % num,
         **summary,
         **means,
@@ -234,13 +217,6 @@ def _used_clusters(clusters: Array, num_finite: Array) -> tuple[Array, int]:
     return numbers[clusters], int(used.sum())
 
 
-def _frame(
-    rows: Mapping[str, Any], first: list[str], *, tokens: Container[str]
-) -> pd.DataFrame:
-    split = {name: [*rows[name]] for name in first}
-    return pd.DataFrame({**split, **_columns(rows, tokens=tokens)}, copy=False)
-
-
 def _columns(rows: Mapping[str, Any], *, tokens: Container[str]) -> dict[str, Array]:
     """Return the columns, without the means that these columns of tokens lack."""
     absent = [
@@ -248,11 +224,11 @@ def _columns(rows: Mapping[str, Any], *, tokens: Container[str]) -> dict[str, Ar
         for measure in _SUMMARY_MEASURES
         if measure.source_column not in tokens
     ]
-    known = {**dict.fromkeys((c.name for c in schema.SUMMARY.columns), ()), **rows}
+    known = {**dict.fromkeys(SUMMARY.dtypes, ()), **rows}
     counts = (np.asarray(known[name]) for name in ("num_nonfinite", "num_tokens"))
     known["share_nonfinite"] = means_of_sums(*counts)
     return {
-        column.name: np.asarray(known[column.name], dtype=column.dtype)
-        for column in schema.SUMMARY.columns
-        if column.name not in absent
+        name: np.asarray(known[name], dtype=dtype)
+        for name, dtype in SUMMARY.dtypes.items()
+        if name not in absent
     }

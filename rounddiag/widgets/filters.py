@@ -132,7 +132,7 @@ def filter_batch(
     """Apply a filter to a batch, for one pair of scores."""
     batch = Measured.of(columns.batch, a, b).require_batch()
     tokens = _tokens(batch, sources=bool(keep or by))
-    is_taken = by in [*tokens, *(column.name for column in SUMMARY.columns)]
+    is_taken = by in [*tokens, *SUMMARY.dtypes]
     name = f"{by} group" if is_taken else by
     if by is not None:
         tokens[name] = columns.groups(by, np.abs(tokens["diff"].to_numpy()))

@@ -79,7 +79,7 @@ def test_lines_under_a_title_stand_side_by_side_where_there_is_room(
     figure_page: FigurePage,
 ) -> None:
     lines = ["a line of the key", "another one", "a third one"]
-    spec = new_figure("Title", lines, LIGHT, height=300).to_json()
+    spec = new_figure("Title", lines, LIGHT, plot=188).to_json()
     rows = {}
     for width in (400, 1280):
         assert figure_page.clashes(spec, width) == []

@@ -77,10 +77,6 @@ def test_a_batch_and_its_token_frame_have_the_same_columns() -> None:
         measure = get_measure(name)
         assert one.values(measure) == pytest.approx(other.values(measure))
     assert one.clusters.tolist() == other.clusters.tolist() == [1, 0, 1]
-    names = [data.group_of_round for data in (one, other)]
-    assert [list(each) for each in names if each is not None] == [
-        ["y", "y", "x", "x", "y"]
-    ] * 2
     assert one.num_samples == other.num_samples == 3
 
 

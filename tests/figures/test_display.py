@@ -77,7 +77,7 @@ def test_the_style_replaces_each_color_where_plotly_has_it() -> None:
 
 def test_words_are_title_and_lines_and_no_markup_of_a_file() -> None:
     line = "<span style='color:#000'>b</span> &amp; c"
-    figure = new_figure("a &lt;img&gt;", [line], LIGHT, height=300)
+    figure = new_figure("a &lt;img&gt;", [line], LIGHT, plot=188)
     found = replacement(figure)
     assert "<p><b>a &lt;img&gt;</b></p><ul><li>b &amp; c</li></ul>" in found
     assert "<code>pip install plotly</code>" in found

@@ -22,9 +22,11 @@ from rounddiag import (
 )
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import LIGHT, new_figure
+from rounddiag.figures._parts.data import prepare
 from rounddiag.figures._parts.labels import CROSS
 from rounddiag.figures._parts.lines import RoundLine
 from rounddiag.figures._parts.means import add_means, explain_marks, hover_texts
+from rounddiag.schema import Pair
 from rounddiag.stats import means_by, standardise
 from tests.batches import hand_batch, padded
 from tests.figures.plots import captions, decode
@@ -128,8 +130,9 @@ def test_few_samples_are_hollow_and_a_mean_without_a_finite_value_is_a_cross(
     } <= {*captions(figure)}
 
 
-NAMES = ["one", "two", "three"]
 MEANS = means(
+    head=["one", "two", "three"],
+    place=[3, 4, 5],
     num_samples=[64, 4, 12],
     num_tokens=[1000, 400, 1],
     num_nonfinite=[0, 3, 1],
@@ -141,7 +144,7 @@ MEANS = means(
 
 
 def test_hover_texts_have_the_mean_the_interval_and_the_counts() -> None:
-    assert hover_texts(MEANS, NAMES, "abs_diff") == [
+    assert hover_texts(MEANS, "abs_diff", Pair()) == [
         [
             "one",
             "mean 0.01 nat<br>95 % interval 0.008 to 0.015<br>64 samples, 1,000 tokens",
@@ -158,7 +161,9 @@ def test_hover_texts_have_the_mean_the_interval_and_the_counts() -> None:
             "<br>12 samples, 1 token<br>left out: 1 token whose diff is not finite",
         ],
     ]
-    (_, text), *_ = hover_texts(MEANS, NAMES, "beyond", [["median 1"], [], []])
+    (_, text), *_ = hover_texts(
+        MEANS.assign(details=pd.Series([["median 1"], [], []])), "beyond", Pair()
+    )
     assert text == (
         "mean 0.01<br>95 % interval 0.008 to 0.015<br>median 1"
         "<br>64 samples, 1,000 tokens"
@@ -169,14 +174,11 @@ def test_hover_texts_have_the_mean_the_interval_and_the_counts() -> None:
 def test_points_intervals_and_crosses_are_where_they_should_be(
     is_horizontal: bool,
 ) -> None:
-    figure = new_figure("title", [], LIGHT, height=300)
+    figure = new_figure("title", [], LIGHT, plot=188)
     hover = add_means(
         figure,
         RoundLine(name="", rows=MEANS, color="#123456"),
-        "abs_diff",
-        LIGHT,
-        names=NAMES,
-        places=np.array([3, 4, 5]),
+        prepare(hand_batch(), "old", "rollout", theme="light"),
         values=np.array([0.01, 0.02, NAN]),
         floor=0.5,
         stroke="#abcdef",
@@ -207,7 +209,7 @@ def test_few_groups_are_named_as_such(count: int, kind: str) -> None:
         f"○ fewer than 5 {kind}",
         f"{CROSS} no finite value",
     ]
-    (_, text), *_ = hover_texts(few, NAMES, "abs_diff")
+    (_, text), *_ = hover_texts(few, "abs_diff", Pair())
     assert text.endswith(f"<br>fewer than 5 {kind}: interpret with caution")
 
 

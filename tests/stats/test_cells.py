@@ -11,7 +11,7 @@ def test_cells_of_few_clusters_are_marked() -> None:
     sample = np.r_[np.arange(20), np.arange(4)]
     cell = np.repeat([0, 1], [20, 4])
     values = np.arange(24.0)
-    assert cell_means(values, cell, sample)["is_few"].tolist() == [False, True]
-    fives = np.arange(20) // 5
-    cells = cell_means(values, cell, sample, fives)
-    assert cells["is_few"].tolist() == [True, True]
+    own = np.arange(20)
+    for cluster, is_few in ((own, [False, True]), (own // 5, [True, True])):
+        cells = cell_means(values, cell, sample, cluster)
+        assert cells["is_few"].tolist() == is_few

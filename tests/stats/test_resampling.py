@@ -140,14 +140,6 @@ def test_a_sum_that_is_not_finite_has_no_interval(is_signed: bool) -> None:
     assert np.isnan(interval).all()
 
 
-def test_a_higher_confidence_is_a_wider_interval() -> None:
-    draws, totals = Resampling(20), np.arange(1.0, 21.0)
-    low, high = draws.ratio_interval(totals, np.ones(20), 0.95)
-    lowest, highest = draws.ratio_interval(totals, np.ones(20), 0.99)
-
-    assert lowest < low < 10.5 < high < highest
-
-
 def test_equal_clusters_leave_no_doubt() -> None:
     interval = Resampling(16).ratio_interval(np.full(16, 2.0), np.full(16, 4.0))
     assert interval == (0.5, 0.5)

@@ -200,8 +200,9 @@ class PageFigure(Figure):
 
 
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, Ubuntu, sans-serif'
-# Room over a plot whose title has no lines of explanation, in pixels.
-TOP = 60
+# Room over a plot whose title has no lines of explanation, and under it for the ticks
+# and the title of the x axis, in pixels.
+TOP, AXIS_ROOM = 60, 52
 _TITLE_SIZE, _TEXT_SIZE = 16, 12
 # Plotly spaces all lines of a title by the size of its font.
 _LINE_HEIGHT = 1.3 * _TITLE_SIZE
@@ -219,20 +220,25 @@ NARROW_PLOT, CHARACTER = 300, 6.5
 
 
 def new_figure(
-    title: str, lines: Sequence[str], theme: Theme, *, height: int, bottom: int = 52
+    title: str,
+    lines: Sequence[str],
+    theme: Theme,
+    *,
+    plot: int,
+    bottom: int = AXIS_ROOM,
 ) -> go.Figure:
     """Make an empty figure with a title and lines of explanation under it.
 
     The lines stand side by side as far as the page has room. They are entries of
-    plotly's legend, because nothing else in plotly wraps. `height`, in pixels, is that
-    of the figure without them. A figure of 400 pixels has room for lines of about 60
-    characters; one with `<br>` stays together.
+    plotly's legend, because nothing else in plotly wraps. `plot` and `bottom` are the
+    heights of the plot and of the room under it, in pixels. A figure of 400 pixels has
+    room for lines of about 60 characters; one with `<br>` stays together.
     """
     margin = {"t": TOP, "b": bottom, "l": 64, "r": 20}
     num_more = title.count("<br>")
     if lines:
         margin["t"] = _UNDER
-    height += _estimate_rows(lines) * _ROW
+    height = TOP + _estimate_rows(lines) * _ROW + plot + bottom
     kind = PageFigure if theme.follows_page else Figure
     return kind(
         layout={
@@ -281,10 +287,9 @@ def _estimate_rows(lines: Sequence[str]) -> int:
     return sum(max(map(len, row)) for row in rows)
 
 
-def colorize(text: str, color: str, size: int | None = None) -> str:
-    """Colour text in plotly's pseudo HTML, and set its size in pixels."""
-    style = f"color:{color}" + (f";font-size:{size}px" if size else "")
-    return f'<span style="{style}">{text}</span>'
+def colorize(text: str, color: str) -> str:
+    """Colour text in plotly's pseudo HTML."""
+    return f'<span style="color:{color}">{text}</span>'
 
 
 def cross(theme: Theme) -> dict[str, Any]:
@@ -295,7 +300,7 @@ def cross(theme: Theme) -> dict[str, Any]:
 
 def empty_figure(title: str, why: str, theme: Theme) -> go.Figure:
     """Make a figure that states why there is nothing to draw."""
-    figure = new_figure(title, [why], theme, height=2 * TOP, bottom=0)
+    figure = new_figure(title, [why], theme, plot=TOP, bottom=0)
     figure.update_layout(xaxis_visible=False, yaxis_visible=False)
     return figure
 

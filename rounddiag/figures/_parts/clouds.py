@@ -15,7 +15,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag._typing import Array
-from rounddiag.figures._parts.canvas import TOP, Theme, new_figure
+from rounddiag.figures._parts.canvas import AXIS_ROOM, Theme, new_figure
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
@@ -242,8 +242,6 @@ def why_empty(agreed: pd.DataFrame) -> str:
     return NO_TOKENS
 
 
-# Room under a figure without a colour bar, in pixels.
-_BOTTOM = 52
 # Symbols tell the sign of a difference in grey; in text they are ▲ and ▼.
 _UP, _DOWN = "triangle-up", "triangle-down"
 # How many of the largest differences each panel marks.
@@ -279,9 +277,9 @@ class Clouds:
         """Draw all panels, and the scale of the density if there is one."""
         counts = self.cells["num"].to_numpy()
         has_bar = len(counts) > 0
-        bottom = BOTTOM if has_bar else _BOTTOM
-        height = TOP + self.panels.height + bottom
-        figure = new_figure(title, lines, theme, height=height, bottom=bottom)
+        bottom = BOTTOM if has_bar else AXIS_ROOM
+        plot = self.panels.height
+        figure = new_figure(title, lines, theme, plot=plot, bottom=bottom)
         self.panels.add_to(figure, self.bins, labels)
         self.panels.add_guide(figure, self.bins, theme)
         scale = _scale(counts, theme)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 
 from rounddiag.core import token_frame
 from rounddiag.core.divergence import MEASURES, TokenMetric
 from rounddiag.core.measured import Measured
 from rounddiag.errors import FrameError, refuse, require_one_of
-from rounddiag.figures._parts.canvas import Theme, ThemeName, theme_of
-from rounddiag.figures._parts.labels import shorten_name
+from rounddiag.figures._parts.canvas import (
+    AXIS_ROOM,
+    Theme,
+    ThemeName,
+    empty_figure,
+    new_figure,
+    theme_of,
+)
+from rounddiag.figures._parts.labels import NO_TOKENS, shorten_name
 from rounddiag.schema import TOKENS, Pair, metric_name
 from rounddiag.stats.inputs import Data, open_measured
 
@@ -45,6 +53,23 @@ class PlotInputs:
     metric: str
     layers: dict[str, bool]
     theme: Theme
+
+    @property
+    def means(self) -> pd.DataFrame | None:
+        """The frame of means that was given; None for a batch, or its tokens."""
+        frame = self.data.frame
+        return None if frame is None or "diff" in frame else frame
+
+    def new_figure(
+        self, title: str, lines: Sequence[str], *, plot: int, bottom: int = AXIS_ROOM
+    ) -> go.Figure:
+        """Make an empty figure, which also says where the rounds are unknown."""
+        lines = [*note_unknown_rounds(self.data), *lines]
+        return new_figure(title, lines, self.theme, plot=plot, bottom=bottom)
+
+    def empty_figure(self, title: str, why: str = NO_TOKENS) -> go.Figure:
+        """Make a figure that states why there is nothing to draw."""
+        return empty_figure(title, why, self.theme)
 
 
 def prepare(

@@ -63,17 +63,18 @@ class RoundLine:
     ----------
     name: Safe in plotly's pseudo HTML; empty for a single line of all samples.
     rows: Its means or shares, such as its `stats.round_summary`.
-    color, symbol, sign, dash: Its style; the sign is the symbol in text.
+    color, symbol, sign, dash: Its style; the sign is the symbol in text. Means may have
+        a symbol each.
     shift: How far to the right of the round it is drawn.
     """
 
     name: str
     rows: pd.DataFrame
     color: str
-    symbol: str = "circle"
+    symbol: str | Sequence[str] = "circle"
     sign: str = "●"
     dash: str = "solid"
-    shift: float = 0.0
+    shift: float = 0  # whole places stay whole numbers
 
 
 def split_by_column(
@@ -115,8 +116,10 @@ def style_line(
     )
 
 
-def format_key(by: str, lines: Sequence[RoundLine]) -> list[str]:
-    """Name the lines, as many per line of text as fit."""
+def format_key(by: str | None, lines: Sequence[RoundLine]) -> list[str]:
+    """Name the lines of a column, as many per line of text as fit."""
+    if by is None:
+        return []
     parts, room = [shorten_value(by)], _KEY - len(by)
     for line in lines:
         size = len(line.name) + 3

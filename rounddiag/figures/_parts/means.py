@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -26,8 +27,8 @@ from rounddiag.wording import pluralize
 
 _STANDARD = Pair()
 HOVER = "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>"
-# Height of a figure of means in pixels, with the panels of counts and without.
-HEIGHT, HEIGHT_WITHOUT_COUNTS = 460, 340
+# Height of a plot of means in pixels, with the panels of counts and without.
+HEIGHT, HEIGHT_WITHOUT_COUNTS = 348, 228
 # The panels of counts: the axis and the column of each.
 COUNT_PANELS = {"y2": "num_samples", "y3": "num_tokens"}
 # Bottom and top of the three panels, as shares of the plot.
@@ -41,34 +42,30 @@ _HOVER_COLUMNS = (
 )
 
 
-def add_means(  # noqa: PLR0913 all but the first four are keywords
+def add_means(  # noqa: PLR0913 all but the first three are keywords
     figure: go.Figure,
     series: RoundLine,
-    metric: str,
-    theme: Theme,
+    inputs: PlotInputs,
     *,
-    pair: Pair = _STANDARD,
-    names: Sequence[str],
-    places: Array,
     values: Array,
     floor: float,
     has_intervals: bool = True,
     stroke: str | None = None,
     colors: str | Sequence[str] | None = None,
-    details: Sequence[Sequence[str]] = (),
     is_horizontal: bool = False,
     mode: str = "lines+markers",
     **trace: Any,  # noqa: ANN401 what plotly takes
 ) -> list[list[str]]:
     """Draw a series of means as points with intervals; return their hover texts.
 
-    `values` are on the axis of the means and `places` on the other one. A mean that is
-    undefined is a cross at `floor`. `names` head the hover texts, and `details` follow
-    the interval there. `stroke` is the colour of the line and of intervals, `colors`
-    are those of the points: that of the series where they are left out.
+    Its rows have the `place` of each mean, the `head` of its hover text and, if any,
+    the `details` there. `values` are on the axis of the means, where one that is
+    undefined is a cross at `floor`. `stroke` is the colour of the line and of
+    intervals, `colors` are those of the points: its own where they are left out.
     """
-    means, stroke = series.rows, stroke or series.color
-    hover = hover_texts(means, names, metric, details, pair=pair)
+    means, theme, stroke = series.rows, inputs.theme, stroke or series.color
+    hover = hover_texts(means, inputs.metric, inputs.pair)
+    places = means["place"].to_numpy() + series.shift
     across, along = ("x", "y") if is_horizontal else ("y", "x")
     color = colors or series.color
     marker = {
@@ -106,16 +103,15 @@ def read_means(
     inputs: PlotInputs, x: X, by: str | None, tagger: Tagger | None = None
 ) -> pd.DataFrame:
     """Return the means that were passed as a frame, or compute them."""
-    frame = inputs.data.frame
-    if frame is None or "diff" in frame:
+    frame = inputs.means
+    if frame is None:
         return means_by(inputs.data, x, by=by, metric=inputs.metric, tagger=tagger)
-    names = [column.name for column in PLACE_MEANS.columns]
-    names += ["overlaps"] if x == "role" else []
+    names = [*PLACE_MEANS.dtypes, *(["overlaps"] if x == "role" else [])]
     PLACE_MEANS.require(frame.columns, *names, *([] if by is None else [by]))
     return frame
 
 
-def add_lines(  # noqa: PLR0913 all but the first four are keywords
+def add_lines(
     figure: go.Figure,
     lines: Sequence[RoundLine],
     inputs: PlotInputs,
@@ -124,71 +120,49 @@ def add_lines(  # noqa: PLR0913 all but the first four are keywords
     num_places: int,
     spread: float = 1.0,
     kind: str = "",
-    marked: float | None = None,
     panels: Mapping[str, str] = MappingProxyType({}),
     **style: Any,  # noqa: ANN401 what `add_means` takes
 ) -> None:
     """Draw each line of means, and its counts in the panels.
 
-    The rows of a line have the `place` of each mean, the `head` of its hover text, and
-    `details` there, if any. `kind` is what the values are that lines are named after.
-    The mean at the place that is `marked` has a colour of its own.
+    The rows are those of `add_means`; a mean that `is_marked`, if any, has a colour of
+    its own. `kind` is what the values are that lines are named after.
     """
     theme = inputs.theme
     size = min(8, max(4, NARROW_PLOT / num_places))
     for line in lines:
         rows, name = line.rows, f", {kind}{line.name}" if line.name else ""
-
-        def paint(usual: str, rows: pd.DataFrame = rows) -> str | list[str]:
-            if marked is None:
-                return usual
-            return np.where(is_at_mark(rows, marked), theme.mark, usual).tolist()
-
+        points, bars = line.color, line.color if name else theme.quiet
+        if "is_marked" in rows:
+            points, bars = (
+                np.where(rows["is_marked"], theme.mark, usual).tolist()
+                for usual in (points, bars)
+            )
+        named = rows.assign(head=rows["head"] + name)
         hover = add_means(
             figure,
-            line,
-            inputs.metric,
-            theme,
-            pair=inputs.pair,
-            names=[head + name for head in rows["head"]],
-            places=(rows["place"] + spread * line.shift).to_numpy(),
+            replace(line, rows=named, shift=spread * line.shift),
+            inputs,
             values=axis.place(rows["mean"]).to_numpy(),
             floor=axis.low,
             stroke=line.color if name else theme.muted,
-            colors=paint(line.color),
-            details=rows["details"].tolist() if "details" in rows else (),
+            colors=points,
             **{"marker": {"size": size}, **style},
         )
-        color = paint(line.color if name else theme.quiet)
-        width, at = bar_width(num_places), rows["place"]
-        add_counts(figure, line, at, hover, width=width, color=color, panels=panels)
+        add_counts(figure, rows, hover, num_places, bars, panels)
 
 
-def is_at_mark(means: pd.DataFrame, marked: float, key: str = "place") -> Array:
-    """Return which means are at the place that is marked: not those of few samples."""
-    return (means[key] == marked).to_numpy() & ~few_rows(means)
-
-
-def bar_width(num_places: int) -> float:
-    """Return the width of bars of counts, thin also where they are few."""
-    return 0.6 * min(1, num_places / 15)
-
-
-def hover_texts(
-    means: pd.DataFrame,
-    names: Sequence[str],
-    metric: str,
-    details: Sequence[Sequence[str]] = (),
-    *,
-    pair: Pair = _STANDARD,
-) -> list[list[str]]:
+def hover_texts(means: pd.DataFrame, metric: str, pair: Pair) -> list[list[str]]:
     """Return the two strings that `HOVER` shows, for each mean."""
     unit = unit_suffix(metric, pair)
-    means = means[[*_HOVER_COLUMNS]].assign(is_few=few_rows(means))
-    rows = zip(
-        names, means.itertuples(index=False), details or [()] * len(means), strict=True
-    )
-    return [[name, _hover_text(row, unit, pair, more)] for name, row, more in rows]
+    details = means["details"] if "details" in means else [()] * len(means)
+    rows = means[[*_HOVER_COLUMNS]].assign(is_few=few_rows(means))
+    return [
+        [head, _hover_text(row, unit, pair, more)]
+        for head, row, more in zip(
+            means["head"], rows.itertuples(index=False), details, strict=True
+        )
+    ]
 
 
 def _hover_text(row: Any, unit: str, pair: Pair, details: Sequence[str]) -> str:  # noqa: ANN401 a row of `itertuples` has no type
@@ -218,14 +192,9 @@ def unit_suffix(metric: str, pair: Pair = _STANDARD) -> str:
 
 
 def axis_title(
-    metric: str,
-    pair: Pair,
-    *,
-    note: str = "",
-    is_mean: bool = True,
-    width: int = _TITLE_WIDTH,
+    metric: str, pair: Pair, *, note: str = "", width: int = _TITLE_WIDTH
 ) -> str:
-    """Write the title of the axis of means, or of single tokens.
+    """Write the title of the axis of means.
 
     The `note` follows the label of the metric; lines have up to `width` characters.
 
@@ -235,8 +204,7 @@ def axis_title(
     >>> axis_title("abs_diff", Pair("current", "rollout"))
     'mean |current − rollout|<br>log-prob [nat]'
     """
-    label = pair.label(METRICS[metric])
-    return wrap((label if is_mean else label.removeprefix("mean ")) + note, width)
+    return wrap(pair.label(METRICS[metric]) + note, width)
 
 
 def describe_interval(low: float, high: float) -> str:
@@ -321,21 +289,19 @@ def fill_colors(
 
 def add_counts(
     figure: go.Figure,
-    line: RoundLine,
-    places: Array | pd.Series[Any],
+    means: pd.DataFrame,
     hover: list[list[str]],
-    *,
-    width: float,
+    num_places: int,
     color: str | Sequence[str],
     panels: Mapping[str, str] = COUNT_PANELS,
 ) -> None:
     """Draw the samples and tokens of each mean as bars in the panels; lines stack."""
     for axis, name in panels.items():
         figure.add_bar(
-            x=places,
-            y=line.rows[name],
+            x=means["place"],
+            y=means[name],
             yaxis=axis,
-            width=width,
+            width=0.6 * min(1, num_places / 15),  # thin also where they are few
             marker={"color": color},
             marker_line_width=0,
             customdata=hover,
@@ -361,25 +327,17 @@ def add_heading(figure: go.Figure, axis: str, text: str, theme: Theme) -> None:
 
 
 def set_panels(
-    figure: go.Figure,
-    means: pd.DataFrame,
-    key: str,
-    table: TableSchema,
-    pair: Pair,
-    theme: Theme,
+    figure: go.Figure, means: pd.DataFrame, table: TableSchema, inputs: PlotInputs
 ) -> None:
-    """Divide the plot into panels of means, samples and tokens, with their headings.
-
-    Means with an equal `key` share a place on the x axis.
-    """
+    """Divide the plot into panels of means, samples and tokens, with their headings."""
     figure.update_layout(
         barmode="stack", xaxis={"anchor": "y3"}, yaxis={"domain": _MEANS}
     )
-    counts = means.groupby(key, dropna=False)[[*COUNT_PANELS.values()]].sum()
+    counts = means.groupby("place", dropna=False)[[*COUNT_PANELS.values()]].sum()
     for axis, column in COUNT_PANELS.items():
         ticks = count_ticks(int(counts[column].max()))
         figure.layout[f"yaxis{axis[1:]}"] = {"domain": _COUNTS[axis], **ticks}
-        add_heading(figure, axis, pair.label(table[column]), theme)
+        add_heading(figure, axis, inputs.pair.label(table[column]), inputs.theme)
 
 
 def count_ticks(highest: int) -> dict[str, Any]:

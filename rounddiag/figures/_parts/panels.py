@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rounddiag._typing import Array
-from rounddiag.figures._parts.canvas import TOP, Theme, cross, new_figure
+from rounddiag.figures._parts.canvas import AXIS_ROOM, Theme, cross, new_figure
 from rounddiag.figures._parts.scales import BOTTOM, ColorScale
 from rounddiag.schema import ROUND, STEP
 
@@ -21,7 +21,6 @@ MEANS_HEIGHT = 230  # of the panel of means, in pixels
 STEP_HOVER = "<b>step %{x:,}, round %{y}</b><br>"  # of a heatmap
 # Height of a row of the heatmap, its fewest and most rows; and between panels.
 _ROW, _MIN_ROWS, _MAX_ROWS, _GAP = 14, 5, 24, 34
-_BOTTOM = 52  # without a key of colours
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +56,8 @@ def new_panel_figure(
 ) -> go.Figure:
     """Return a figure whose panels are below one another, over one x axis."""
     plot = sum(panel.height for panel in panels) + gap * (len(panels) - 1)
-    bottom = BOTTOM if has_heatmap else _BOTTOM
-    height = plot + TOP + bottom
-    figure = new_figure(title, [*lines], theme, height=height, bottom=bottom)
+    bottom = BOTTOM if has_heatmap else AXIS_ROOM
+    figure = new_figure(title, [*lines], theme, plot=plot, bottom=bottom)
     anchor = f"y{len(panels)}" if len(panels) > 1 else "y"
     figure.update_layout(xaxis={**xaxis, "anchor": anchor})
     top = plot
