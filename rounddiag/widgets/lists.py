@@ -13,6 +13,7 @@ from rounddiag._typing import Array
 from rounddiag.core import token_frame
 from rounddiag.core.columns import span_texts
 from rounddiag.core.divergence import FACTOR_2
+from rounddiag.core.picture_changes import changed_shares
 from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.figures.colored_text import NO_TEXT
@@ -21,11 +22,10 @@ from rounddiag.findings.causes import describe_families
 from rounddiag.findings.place import clusters, find_places
 from rounddiag.schema import COST, METRICS, SECONDS, STATUS
 from rounddiag.stats.intervals import MIN_CLUSTERS
-from rounddiag.widgets.actions import has_actions, pictures_of_rounds
+from rounddiag.widgets.actions import has_actions
 from rounddiag.widgets.columns import BatchColumns, value_text
 from rounddiag.widgets.figures import empty_reason, ordered_samples
 from rounddiag.widgets.filters import filter_of_place, kept_tokens
-from rounddiag.widgets.images import changed_share
 from rounddiag.widgets.session import Session, evidence_place, worst_of
 from rounddiag.widgets.trajectory_columns import (
     TrajectoryTexts,
@@ -224,8 +224,8 @@ def _happened(
         if name in rows and (rows[name].notna() & (rows[name] != "")).any()
     ]
     if kind == "rounds":
-        pairs = pictures_of_rounds(session.full_batch, rows)
-        shares = [changed_share(*pair) for pair in pairs]
+        at = session.own_columns.round_index(rows)
+        shares = changed_shares(session.full_batch, at.tolist())
         if not np.isnan(shares).all():
             texts = ["" if np.isnan(share) else f"{share:.0%}" for share in shares]
             columns.append(("changed", "part", texts))
