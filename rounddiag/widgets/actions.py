@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -25,12 +24,6 @@ from rounddiag.widgets.outcomes import says_error
 
 _KINDS = {kind: kind for kind in ACTION_COLORS}
 _KINDS |= {"double_click": "click", "finished": "finish"}
-# Of a line of an observation: as round_text.js has it.
-_FAILURE = re.compile(
-    r"\s*(Traceback \(most recent call last\)|[\w.]*(Error|Exception)(:|$)"
-    r"|(error|ERROR):)",
-    re.ASCII,
-)
 
 
 def has_actions(batch: Batch) -> bool:
@@ -102,8 +95,8 @@ def _errors(batch: Batch, num_rounds: int) -> Iterator[str]:
     for sample, num in enumerate(_num_rounds(batch)):
         said = said_between(batch, sample, num) or [[]] * (num + 1)
         for turns in said[1:]:
-            lines = (line for turn in turns for line in turn["text"].split("\n"))
-            yield recorded[at] or next(filter(_FAILURE.match, lines), "")
+            said_here = filter(None, (turn["error"] for turn in turns))
+            yield recorded[at] or next(said_here, "")
             at += 1
 
 

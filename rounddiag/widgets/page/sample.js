@@ -343,7 +343,7 @@ function errorOf({ rounds, gaps }, round) {
   if (recorded) return recorded;
   const next = rounds[rounds.indexOf(round) + 1]?.round ?? null;
   const turns = gaps.filter(({ before }) => before === next).flatMap(({ turns: own = [], rest = [] }) => [...own, ...rest]);
-  return turns.map(({ text }) => text.split("\n").find((line) => FAILURE.test(line))).find(Boolean);
+  return turns.map(({ error }) => error).find(Boolean);
 }
 
 const FIRST_FACTS = ["reward", "status", "rank"]; // as in columns.py
