@@ -47,7 +47,7 @@ ACTION_COLORS = {
     "other": "#dddddd",
 }
 _LETTERS = "#000000"
-# The sign of an outcome.
+# The sign of an outcome; none where nothing says more than that a sample ended.
 OUTCOMES = {
     "solved": "✓",
     "failed": "✗",
@@ -55,7 +55,7 @@ OUTCOMES = {
     "given up": "∅",
     "truncated": "…",
     "finished": "•",
-    "unknown": "?",
+    "ended": "",
 }
 # Marks of a cell, the gravest first: its column, its sign, and what it says.
 ROUND_MARKS = {
@@ -205,11 +205,12 @@ def _marks(placed: pd.DataFrame, num_rounds: int) -> list[str]:
 
 def _add_outcomes(figure: go.Figure, samples: pd.DataFrame, theme: Theme) -> None:
     """Add a column of outcomes: the higher the reward, the darker."""
-    words = [
-        _sign_of(outcome) + ("" if np.isnan(reward) else f" {format_number(reward)}")
-        for outcome, reward in zip(samples["outcome"], samples["reward"], strict=True)
-    ]
     rewards = samples["reward"].to_numpy(float)
+    scores = ["" if np.isnan(reward) else format_number(reward) for reward in rewards]
+    words = [
+        f"{OUTCOMES[ending(outcome)]} {score}".strip()
+        for outcome, score in zip(samples["outcome"], scores, strict=True)
+    ]
     low, high = np.nanmin(rewards, initial=0), np.nanmax(rewards, initial=1)
     is_few = len(samples) <= FEW_ROWS
     figure.add_heatmap(
@@ -217,7 +218,7 @@ def _add_outcomes(figure: go.Figure, samples: pd.DataFrame, theme: Theme) -> Non
         text=np.array(words, object)[:, None] if is_few else None,
         texttemplate="%{text}" if is_few else None,
         textfont={"color": theme.text},
-        customdata=[[outcome or "unknown"] for outcome in samples["outcome"]],
+        customdata=[[outcome or ending(outcome)] for outcome in samples["outcome"]],
         xaxis="x2",
         hovertemplate="<b>%{y}</b><br>%{customdata}<extra></extra>",
         zmin=low,
@@ -228,19 +229,15 @@ def _add_outcomes(figure: go.Figure, samples: pd.DataFrame, theme: Theme) -> Non
     )
 
 
-def _sign_of(outcome: str) -> str:
-    return OUTCOMES[ending(outcome)]
-
-
 def ending(outcome: str) -> str:
     """Return how a sample ended, of `OUTCOMES`; what its reward says stands apart.
 
     Examples
     --------
     >>> ending("solved, but failed by its reward"), ending("")
-    ('solved', 'unknown')
+    ('solved', 'ended')
     """
-    return outcome.partition(",")[0] or "unknown"
+    return outcome.partition(",")[0] or "ended"
 
 
 def plot_endings(
@@ -273,7 +270,7 @@ def plot_endings(
     for word in sorted({*words}, key=lambda word: (ranks.get(word, -1), word)):
         ends = np.bincount(sizes[words == word], minlength=last + 1)
         sign = OUTCOMES.get(word, OUTCOMES["finished"])  # also of scores
-        counts[f"{sign} {word}"] = ends[1:]
+        counts[f"{sign} {word}".strip()] = ends[1:]
     grid = np.array([*counts.values()])
     figure = new_figure("Samples that run and end per round", [], colors, height=240)
     figure.add_heatmap(

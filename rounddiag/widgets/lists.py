@@ -78,8 +78,9 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
         "wrong update" if finding.severity == "update" else finding.kind
         for finding in rows
     ]
+    causes = diagnosis.causes
     columns = [
-        ("cause", "text", [finding.name for finding in rows]),
+        *([("cause", "text", causes[start:])] if any(causes) else []),
         ("where", "wide", [finding.location for finding in rows]),
         ("of sum |diff|", "share", [finding.share for finding in rows]),
         ("kind", "text", kinds),

@@ -69,7 +69,7 @@ def test_without_scripts_it_has_the_verdict_and_the_findings(
 ) -> None:
     found = rd.diagnose(batch)
     said = " ".join(found.text.replace("`", "").split())  # that is code
-    place = f"place, cause not known: {found[0].location}"
+    place = f"place: {found[0].location}"
     assert f"broken: {said} {place} All else" in " ".join(page.text.split())
 
 
