@@ -63,7 +63,7 @@ ROUND_MARKS = {
     "is_repeated": ("=", "repeated"),
     "is_unchanged": ("○", "unchanged"),
 }
-_WIDE = 20  # rounds: cells have room for all their marks
+_WIDE = 8  # rounds: in the explorer's pane, cells have room for all their marks
 EDGE = 0.8  # share of the width that rounds have; the rest is the outcome's
 _ROWS_OF_PANEL = 4  # of counts
 _MAX_CELLS = 14_400  # of a figure whose hover texts stay under 500 kB
