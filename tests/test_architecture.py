@@ -91,25 +91,25 @@ def test_a_library_stays_in_its_layers(library: str, layers: set[str]) -> None:
 # and of the tests; and lines of JavaScript. A change that raises a number edits it here
 # and says why in its message; one that lowers it lowers it here.
 LINES = {
-    "batch": 5_811,
+    "batch": 5_816,
     "capture": 2_890,
     "checks": 4_092,
-    "cli": 1_931,
+    "cli": 1_926,
     "columns": 959,
-    "core": 3_929,
+    "core": 4_054,
     "export": 862,
-    "figures": 7_628,
-    "findings": 9_430,
+    "figures": 7_625,
+    "findings": 9_441,
     "loaders": 15_158,
     "proof": 11_630,
     "runs": 2_642,
-    "schema": 1_271,
+    "schema": 1_285,
     "stats": 2_949,
     "text": 956,
     "vision": 1_458,
-    "widgets": 5_973,
+    "widgets": 5_904,
     "modules": 937,
-    "tests": 83_665,
+    "tests": 83_780,
     "JavaScript": 5_581,
 }
 
