@@ -80,7 +80,7 @@ def plot_actions(
         `sample, round, kind` (of `ACTION_COLORS`), `label`, and the columns of
         `ROUND_MARKS`: the text of an error, and two flags.
     samples : DataFrame
-        The rows from the top: `sample, name, outcome, reward`.
+        The rows from the top: `sample, sample_id, outcome, reward`.
     theme : as everywhere, see `help(rounddiag)`
 
     Examples
@@ -88,7 +88,7 @@ def plot_actions(
     >>> rounds = pd.DataFrame({"sample": [0, 0], "round": [0, 1]})
     >>> rounds = rounds.assign(kind="click", label="click (1, 2)", error="")
     >>> rounds = rounds.assign(is_repeated=[False, True], is_unchanged=False)
-    >>> row = {"sample": 0, "name": "", "outcome": "solved", "reward": 1.0}
+    >>> row = {"sample": 0, "sample_id": "a", "outcome": "solved", "reward": 1.0}
     >>> figure = plot_actions(rounds, pd.DataFrame([row]))
     >>> figure.data[0].text.tolist()
     [['c', 'c=']]
@@ -99,16 +99,12 @@ def plot_actions(
         "Actions per sample and round", _key(rounds), colors, height=height
     )
     rank = pd.Series(np.arange(num_rows), index=samples["sample"])
-    placed = rounds[rounds["sample"].isin(rank.index)]
-    placed = placed.assign(row=rank[placed["sample"]].to_numpy())
+    placed = rounds.assign(row=rank[rounds["sample"]].to_numpy())
     num_rounds = int(placed["round"].max()) + 1
     _add_cells(figure, placed, (num_rows, num_rounds), colors)
     _add_outcomes(figure, samples, colors)
-    rows = zip(samples["sample"], samples["name"], strict=True)
-    names = {
-        float(at): name_row({"sample": sample, "sample_id": name or None})
-        for at, (sample, name) in enumerate(rows)
-    }
+    rows = samples[["sample", "sample_id"]].to_dict("records")
+    names = {float(at): name_row(row) for at, row in enumerate(rows)}
     numbers = samples["sample"].to_numpy()
     set_cell_axes(figure, num_rounds, numbers, names, SAMPLE.label)
     figure.update_layout(
@@ -177,19 +173,15 @@ def _add_cells(
 
 def _hovers(placed: pd.DataFrame) -> list[str]:
     flags = [name for name in ROUND_MARKS if name != "error"]
-    return [
-        " · ".join(
-            filter(
-                None,
-                [
-                    hover_text(row["label"]),
-                    row["error"] and f"error: {shorten_name(row['error'], 60)}",
-                    *(ROUND_MARKS[name][1] for name in flags if row[name]),
-                ],
-            )
-        )
+    texts = [
+        [
+            hover_text(row["label"]),
+            row["error"] and f"error: {shorten_name(row['error'], 60)}",
+            *(ROUND_MARKS[name][1] for name in flags if row[name]),
+        ]
         for row in placed.to_dict("records")
     ]
+    return [" · ".join(filter(None, parts)) for parts in texts]
 
 
 def _marks(placed: pd.DataFrame, num_rounds: int) -> list[str]:

@@ -81,7 +81,7 @@ def action_rows(batch: Batch) -> pd.DataFrame:
 def _numbers(column: Column | None, num: int) -> Array:
     if column is None or column.kind != "number":
         return np.full(num, np.nan)
-    return np.where(column.is_known(), column.filled, np.nan).astype(float)
+    return column.filled.astype(float)
 
 
 def _errors(batch: Batch, num_rounds: int) -> Iterator[str]:
@@ -92,17 +92,13 @@ def _errors(batch: Batch, num_rounds: int) -> Iterator[str]:
             if says_error(name, text):
                 recorded[at] = text
     at = 0
-    for sample, num in enumerate(_num_rounds(batch)):
+    counts = np.bincount(batch.columns.owner, minlength=len(batch)).tolist()
+    for sample, num in enumerate(counts):
         said = said_between(batch, sample, num) or [[]] * (num + 1)
         for turns in said[1:]:
             said_here = filter(None, (turn["error"] for turn in turns))
             yield recorded[at] or next(said_here, "")
             at += 1
-
-
-def _num_rounds(batch: Batch) -> list[int]:
-    owner = to_numpy(batch.rounds.sample)
-    return [int(num) for num in np.bincount(owner, minlength=batch.num_samples)]
 
 
 def _same_picture(before: Screenshot | None, after: Screenshot | None) -> bool:

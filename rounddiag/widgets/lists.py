@@ -218,10 +218,10 @@ def _happened(
     session: Session, kind: str, rows: pd.DataFrame
 ) -> list[tuple[str, str, Any]]:
     """Return the columns of what happened, as far as anything is known."""
-    heads = _HAPPENED[kind]
+    kinds = {"action": "wide", "error": "text"}
     columns: list[tuple[str, str, Any]] = [
-        (head, kind_of, [*map(_text, rows[name])])
-        for head, (name, kind_of) in heads.items()
+        (head, kinds.get(head, "part"), [*map(_text, rows[name])])
+        for head, name in _HAPPENED[kind].items()
         if name in rows and (rows[name].notna() & (rows[name] != "")).any()
     ]
     if kind == "rounds":
@@ -296,29 +296,22 @@ _ORDERS = {
 }
 # Beside tasks, numbers have less room and names have more.
 _NARROW = {"part": "few", "text": "name"}
-# What happened in samples and rounds: of a head, the column and what a cell is.
+# What happened in samples and rounds: columns by their heads.
 _HAPPENED = {
     "samples": {
-        "errors": ("num_errors", "part"),
-        "repeats": ("num_repeats", "part"),
-        "seconds": ("seconds", "part"),
-        "cost": ("cost", "part"),
+        "errors": "num_errors",
+        "repeats": "num_repeats",
+        "seconds": "seconds",
+        "cost": "cost",
     },
-    "rounds": {
-        "action": ("label", "wide"),
-        "error": ("error", "text"),
-        "seconds": ("seconds", "part"),
-    },
+    "rounds": {"action": "label", "error": "error", "seconds": "seconds"},
 }
 # Of a column: its head in a list.
 HEADS = {"sample_id": "id", "group_id": "group", "num_rounds": "rounds"}
 # Columns of a ranking by their heads, where no column of samples has the name.
 _RANKED = {
-    **{
-        head: name
-        for columns in _HAPPENED.values()
-        for head, (name, _) in columns.items()
-    },
+    **_HAPPENED["samples"],
+    **_HAPPENED["rounds"],
     **dict.fromkeys(("tokens", "words"), "num_tokens"),
     "mean |diff| [nat]": "mean_abs_diff",
     "at least": "low",
@@ -378,17 +371,13 @@ def _of_rows(
         for name in ("sample", "round")
         if name in rows
     ]
-    names = [*own.first_names] if kind == "samples" else []
-    domain = domain_column(own)
-    if domain is not None and kind == "samples" and not has_pair(session.batch):
-        names.append(domain)
-    names += ["sample_id"] if kind == "samples" else []
-    if by is not None and own.scope(by) in (kind[:-1], "sample"):
-        names.append(by)
+    names = [by] if by and own.scope(by) in (kind[:-1], "sample") else []
     if kind == "samples":
-        has_ids = session.batch.sample_ids is not None
-        names += [*([] if has_ids else ["group_id"]), "num_rounds"]
-        sums = [SECONDS.name, *([] if has_pair(session.batch) else [COST.name])]
+        is_plain = not has_pair(session.batch)
+        domain = [domain_column(own) or ""] if is_plain else []
+        group = [] if session.batch.sample_ids is not None else ["group_id"]
+        sums = [SECONDS.name, *([COST.name] if is_plain else [])]
+        names = [*own.first_names, *domain, "sample_id", *names, *group, "num_rounds"]
         names += [name for name in sums if name in own.sample_names]
     columns += [
         _own_column(name, own.values_at(name, first))
