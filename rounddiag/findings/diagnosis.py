@@ -166,7 +166,7 @@ class Diagnosis(Sequence[Finding]):
         return next((finding for finding in self if finding.prove_call), None)
 
     def _repr_html_(self) -> str:
-        columns = {
+        columns: dict[str, Sequence[str]] = {
             "kind": [finding.kind for finding in self],
             "cause": self.causes,
             "share of sum |diff|": [percent(finding.share) for finding in self],

@@ -205,9 +205,9 @@ def fit_pane(
     notes = [*(f"y: {label}" for label in labels), f"x: {x_label}", *notes]
     own = layout.meta or {}
     # The height of the pane: four lines take as much as a panel.
-    panels = max(own.get("panels", 0), len(axes) + (num_lines - 1) / 4)
+    height = max(own.get("panels", 0), len(axes) + (num_lines - 1) / 4)
     texts = {"title": plain_text(title), "notes": [*map(plain_text, notes)]}
-    meta = {**own, **texts, "panels": panels}
+    meta = {**own, **texts, "panels": height}
     top = _TOP + _LINE * (num_lines - 1)
     margin = {"l": _LEFT, "r": _RIGHT, "t": top, "b": _BOTTOM}
     layout.shapes = [shape for shape in layout.shapes if not shape.showlegend]
