@@ -96,7 +96,7 @@ LINES = {
     "checks": 4_092,
     "cli": 1_926,
     "columns": 959,
-    "core": 4_054,
+    "core": 4_058,
     "export": 866,
     "figures": 7_617,
     "findings": 9_441,

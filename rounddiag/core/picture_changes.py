@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from PIL import ImageChops
-from PIL.Image import Image
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns import ColumnSource, register_column
 from rounddiag.vision import Screenshot
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 # The side of a cell, in pixels of a picture that is at most so wide: as screenshots.js
 # has them.
@@ -96,6 +98,8 @@ def _decode(shot: Screenshot | None) -> Image | None:
 
 
 def _changed_share(before: Image | None, after: Image | None) -> float:
+    from PIL import ImageChops  # a trainer, which imports this too, may have no Pillow
+
     if before is None or after is None or before.size != after.size:
         return np.nan
     side = _CELL * max(before.width, _WIDTH)  # in 960ths of a pixel
