@@ -42,7 +42,8 @@ OF_DIFF: dict[str, Callable[[float], float]] = {
     "token_mult_prob_error": lambda d: math.exp(abs(d)),
 }
 OWN_WEIGHT = {
-    **dict.fromkeys(("round_length", "round_seconds", "round_reward"), "sample"),
+    **dict.fromkeys(("round_length", "round_seconds"), "sample"),
+    **dict.fromkeys(("round_reward", "round_change"), "sample"),
     "train_rollout_logprob_abs_diff": "sample",
     "mismatch_kl": "token",
     "token_mult_prob_error": "token",

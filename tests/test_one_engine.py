@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,6 +16,7 @@ import torch
 import rounddiag as rd
 from rounddiag.batch import MissingError
 from rounddiag.schema import METRICS
+from rounddiag.vision import RawScreenshot
 from tests.batches import hand_batch
 from tests.proof.test_prove import score
 
@@ -229,7 +231,15 @@ def test_a_metric_of_one_engine_is_the_same_with_two(metric: str, figure: str) -
         "sampling_seconds": np.array([1.0, 2.0, np.nan, 4.0, 5.0]),
         "turn_score": np.array([0.0, -1.0, 0.5, 1.0, 0.0]),
     }
-    both = hand_batch(entropy=torch.rand(3, 6), round_columns={**keys, **columns})
+    shots = tuple(
+        RawScreenshot(mode="L", width=1, height=1, data=partial(bytes, [at]), round=at)
+        for at in range(3)  # the last one after all rounds
+    )
+    both = hand_batch(
+        entropy=torch.rand(3, 6),
+        round_columns={**keys, **columns},
+        images=(shots, shots, ()),
+    )
     alone = replace(both, old_log_probs=None)
     left, right = (FIGURES[figure](one, metric).data[0] for one in (both, alone))
     axis = "z" if figure == "heatmap" else "y"

@@ -89,6 +89,11 @@ class Context:
         """Number of ids; of a batch without ids, of pieces of text."""
         return len(self.ids) if self._texts is None else len(self._texts)
 
+    @property
+    def num_images(self) -> int:
+        """Number of pictures."""
+        return len(self.images)
+
     @cached_property
     def text(self) -> str | None:
         """The text, in which a picture is one token; None without a tokenizer."""
@@ -110,7 +115,7 @@ class Context:
     def __repr__(self) -> str:
         return (
             f"Context(sample={self.sample}, round={self.round}, engine={self.engine!r},"
-            f" num_tokens={self.num_tokens}, num_images={len(self.images)},"
+            f" num_tokens={self.num_tokens}, num_images={self.num_images},"
             f" follows={self.follows!r})"
         )
 

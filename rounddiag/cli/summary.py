@@ -25,8 +25,6 @@ from rounddiag.stats import FEW_SAMPLES, few_rows, round_summary, worst_round
 from rounddiag.stats.tail import overall
 from rounddiag.wording import percent, pluralize, printable
 
-_HEADINGS = ("share", "kind", "cause", "where")
-
 
 def describe_diagnosis(diagnosis: Diagnosis) -> str:
     """Return the verdict in a sentence, the level with its range, and the findings."""
@@ -72,19 +70,16 @@ def _level(diagnosis: Diagnosis) -> str:
 def _findings(diagnosis: Diagnosis) -> str:
     if not len(diagnosis):
         return ""
-    rows = [
-        (
-            percent(finding.share),
-            finding.kind,
-            finding.name,
-            printable(finding.location),
-        )
-        for finding in diagnosis
+    causes = diagnosis.causes
+    rows = [("share", "kind", "cause" if any(causes) else "", "where")]
+    rows += [
+        (percent(finding.share), finding.kind, cause, printable(finding.location))
+        for finding, cause in zip(diagnosis, causes, strict=True)
     ]
-    width = max(len(cause) for _, _, cause, _ in [_HEADINGS, *rows])
+    width = max(len(cause) for _, _, cause, _ in rows)
     return "\n".join(
-        f"{share:>6}  {kind:<8}  {cause:<{width}}  {place}"
-        for share, kind, cause, place in [_HEADINGS, *rows]
+        f"{share:>6}  {kind:<8}  {f'{cause:<{width}}  ' if width else ''}{place}"
+        for share, kind, cause, place in rows
     )
 
 

@@ -16,6 +16,7 @@
 `versions`        the versions of the weights that sampled each token, and their lag
 `images_seen`     the column `num_images`: images that a sample had been shown before a
                   token
+`picture_changes` the pictures before and after a round; the column `round_change`
 `kept`            whether a batch is as it was when something of it was kept
 `measured`        `Measured`: one value between batches or frames and what counts them
 `scores`          the pair of scores that a batch or frame compares
@@ -24,7 +25,8 @@
 ================  ==================================================================
 """
 
-import rounddiag.core.images_seen  # noqa: F401 registers a column
+import rounddiag.core.images_seen
+import rounddiag.core.picture_changes  # noqa: F401 both register columns
 from rounddiag.core.columns import token_roles
 from rounddiag.core.frames import (
     round_and_token_frames,

@@ -129,7 +129,7 @@ _OF_ROUNDS = {
 }
 _ON_REQUEST = (
     *("position", *_FIELDS, "importance_weight", "prob_diff", "equal_so_far"),
-    *("surprise", "round_length", *_OF_ROUNDS, "round_advantage"),
+    *("surprise", "round_length", *_OF_ROUNDS, "round_change", "round_advantage"),
     *("role", "text"),
 )
 _WEIGHTS = [*map(weight_column, CORRECTIONS.values())]
@@ -172,6 +172,13 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
             batch.require("rollout")
         if name == "round_advantage":
             batch.require("advantages")
+        if name == "round_change" and batch.columns.made(name) is None:
+            raise FrameError.build(
+                key=name,
+                expected="a batch with a sample of two screenshots",
+                found="one without",
+                advice="Leave the column out.",
+            )
         if name in _OF_ROUNDS and batch.columns.made(name) is None:
             raise FrameError.build(
                 key=name,

@@ -216,7 +216,8 @@ _VALUES: dict[str, Callable[[Array], Array]] = {
     "beyond": _float64(lambda difference: beyond(difference, 2.0)),
     "after_first_unequal": lambda is_equal_so_far: 1.0 - is_equal_so_far,
     **dict.fromkeys(("surprise", "entropy"), np.positive),
-    **dict.fromkeys(("round_length", "round_seconds", "round_reward"), np.positive),
+    **dict.fromkeys(("round_length", "round_seconds"), np.positive),
+    **dict.fromkeys(("round_reward", "round_change"), np.positive),
     "share_equal": lambda difference: (difference == 0).astype(np.float64),
     "clip_share": lambda difference: (
         (difference < _CLIP[0]) | (difference > _CLIP[1])

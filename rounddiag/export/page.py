@@ -198,8 +198,8 @@ def _pack(reply: object, level: int = _FAST) -> str:
 
 def _words(diagnosis: Diagnosis) -> str:
     lines = [
-        f"{finding.kind}, cause {finding.name}: {finding.location}"
-        for finding in diagnosis
+        f"{finding.kind}{cause and f', cause {cause}'}: {finding.location}"
+        for finding, cause in zip(diagnosis, diagnosis.causes, strict=True)
     ]
     items = "".join(f"<li>{escape(printable(line))}</li>" for line in lines)
     text = "<br>\n".join(map(prose, diagnosis.text.splitlines()))

@@ -18,6 +18,7 @@ from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_
 from rounddiag.findings import Diagnosis
 from rounddiag.vision import Screenshot
 from rounddiag.widgets.contexts import has_contexts
+from rounddiag.widgets.filters import OF_PICTURES
 from rounddiag.widgets.lists import HEADS, PAGE, ranked_rows, sort_rows
 from rounddiag.widgets.requests import FILE, REQUESTS, RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
@@ -49,6 +50,9 @@ def collect_replies(
 ) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
     """Return the diagnosis of a batch, and every reply with its key."""
     session = Session(batch, state)
+    if session.state.metric != OF_PICTURES:
+        metrics = session.options["metric"]
+        session.options["metric"] = [m for m in metrics if m[0] != OF_PICTURES]
     diagnosis = session.diagnosis
     if len(diagnosis):
         first = first_with_tokens(diagnosis)

@@ -47,7 +47,7 @@ ACTION_COLORS = {
     "other": "#dddddd",
 }
 _LETTERS = "#000000"
-# The sign of an outcome.
+# The sign of an outcome; none where nothing says more than that a sample ended.
 OUTCOMES = {
     "solved": "✓",
     "failed": "✗",
@@ -55,7 +55,7 @@ OUTCOMES = {
     "given up": "∅",
     "truncated": "…",
     "finished": "•",
-    "unknown": "?",
+    "ended": "",
 }
 # Marks of a cell, the gravest first: its column, its sign, and what it says.
 ROUND_MARKS = {
@@ -63,7 +63,7 @@ ROUND_MARKS = {
     "is_repeated": ("=", "repeated"),
     "is_unchanged": ("○", "unchanged"),
 }
-_WIDE = 20  # rounds: cells have room for all their marks
+_WIDE = 8  # rounds: in the explorer's pane, cells have room for all their marks
 EDGE = 0.8  # share of the width that rounds have; the rest is the outcome's
 _ROWS_OF_PANEL = 4  # of counts
 _MAX_CELLS = 14_400  # of a figure whose hover texts stay under 500 kB
@@ -80,7 +80,7 @@ def plot_actions(
         `sample, round, kind` (of `ACTION_COLORS`), `label`, and the columns of
         `ROUND_MARKS`: the text of an error, and two flags.
     samples : DataFrame
-        The rows from the top: `sample, name, outcome, reward`.
+        The rows from the top: `sample, sample_id, outcome, reward`.
     theme : as everywhere, see `help(rounddiag)`
 
     Examples
@@ -88,7 +88,7 @@ def plot_actions(
     >>> rounds = pd.DataFrame({"sample": [0, 0], "round": [0, 1]})
     >>> rounds = rounds.assign(kind="click", label="click (1, 2)", error="")
     >>> rounds = rounds.assign(is_repeated=[False, True], is_unchanged=False)
-    >>> row = {"sample": 0, "name": "", "outcome": "solved", "reward": 1.0}
+    >>> row = {"sample": 0, "sample_id": "a", "outcome": "solved", "reward": 1.0}
     >>> figure = plot_actions(rounds, pd.DataFrame([row]))
     >>> figure.data[0].text.tolist()
     [['c', 'c=']]
@@ -97,16 +97,12 @@ def plot_actions(
     plot = cells_height(num_rows) + BOTTOM - AXIS_ROOM  # as with a colour bar
     figure = new_figure("Actions per sample and round", _key(rounds), colors, plot=plot)
     rank = pd.Series(np.arange(num_rows), index=samples["sample"])
-    placed = rounds[rounds["sample"].isin(rank.index)]
-    placed = placed.assign(row=rank[placed["sample"]].to_numpy())
+    placed = rounds.assign(row=rank[rounds["sample"]].to_numpy())
     num_rounds = int(placed["round"].max()) + 1
     _add_cells(figure, placed, (num_rows, num_rounds), colors)
     _add_outcomes(figure, samples, colors)
-    rows = zip(samples["sample"], samples["name"], strict=True)
-    names = {
-        float(at): name_row({"sample": sample, "sample_id": name or None})
-        for at, (sample, name) in enumerate(rows)
-    }
+    rows = samples[["sample", "sample_id"]].to_dict("records")
+    names = {float(at): name_row(row) for at, row in enumerate(rows)}
     numbers = samples["sample"].to_numpy()
     set_cell_axes(figure, num_rounds, numbers, names, SAMPLE.label)
     figure.update_layout(
@@ -175,19 +171,15 @@ def _add_cells(
 
 def _hovers(placed: pd.DataFrame) -> list[str]:
     flags = [name for name in ROUND_MARKS if name != "error"]
-    return [
-        " · ".join(
-            filter(
-                None,
-                [
-                    hover_text(row["label"]),
-                    row["error"] and f"error: {shorten_name(row['error'], 60)}",
-                    *(ROUND_MARKS[name][1] for name in flags if row[name]),
-                ],
-            )
-        )
+    texts = [
+        [
+            hover_text(row["label"]),
+            row["error"] and f"error: {shorten_name(row['error'], 60)}",
+            *(ROUND_MARKS[name][1] for name in flags if row[name]),
+        ]
         for row in placed.to_dict("records")
     ]
+    return [" · ".join(filter(None, parts)) for parts in texts]
 
 
 def _marks(placed: pd.DataFrame, num_rounds: int) -> list[str]:
@@ -203,11 +195,12 @@ def _marks(placed: pd.DataFrame, num_rounds: int) -> list[str]:
 
 def _add_outcomes(figure: go.Figure, samples: pd.DataFrame, theme: Theme) -> None:
     """Add a column of outcomes: the higher the reward, the darker."""
-    words = [
-        _sign_of(outcome) + ("" if np.isnan(reward) else f" {format_number(reward)}")
-        for outcome, reward in zip(samples["outcome"], samples["reward"], strict=True)
-    ]
     rewards = samples["reward"].to_numpy(float)
+    scores = ["" if np.isnan(reward) else format_number(reward) for reward in rewards]
+    words = [
+        f"{OUTCOMES[ending(outcome)]} {score}".strip()
+        for outcome, score in zip(samples["outcome"], scores, strict=True)
+    ]
     low, high = np.nanmin(rewards, initial=0), np.nanmax(rewards, initial=1)
     is_few = len(samples) <= FEW_ROWS
     figure.add_heatmap(
@@ -215,7 +208,7 @@ def _add_outcomes(figure: go.Figure, samples: pd.DataFrame, theme: Theme) -> Non
         text=np.array(words, object)[:, None] if is_few else None,
         texttemplate="%{text}" if is_few else None,
         textfont={"color": theme.text},
-        customdata=[[outcome or "unknown"] for outcome in samples["outcome"]],
+        customdata=[[outcome or ending(outcome)] for outcome in samples["outcome"]],
         xaxis="x2",
         hovertemplate="<b>%{y}</b><br>%{customdata}<extra></extra>",
         zmin=low,
@@ -226,19 +219,15 @@ def _add_outcomes(figure: go.Figure, samples: pd.DataFrame, theme: Theme) -> Non
     )
 
 
-def _sign_of(outcome: str) -> str:
-    return OUTCOMES[ending(outcome)]
-
-
 def ending(outcome: str) -> str:
     """Return how a sample ended, of `OUTCOMES`; what its reward says stands apart.
 
     Examples
     --------
     >>> ending("solved, but failed by its reward"), ending("")
-    ('solved', 'unknown')
+    ('solved', 'ended')
     """
-    return outcome.partition(",")[0] or "unknown"
+    return outcome.partition(",")[0] or "ended"
 
 
 def plot_endings(
@@ -271,7 +260,7 @@ def plot_endings(
     for word in sorted({*words}, key=lambda word: (ranks.get(word, -1), word)):
         ends = np.bincount(sizes[words == word], minlength=last + 1)
         sign = OUTCOMES.get(word, OUTCOMES["finished"])  # also of scores
-        counts[f"{sign} {word}"] = ends[1:]
+        counts[f"{sign} {word}".strip()] = ends[1:]
     grid = np.array([*counts.values()])
     figure = new_figure("Samples that run and end per round", [], colors, plot=128)
     figure.add_heatmap(

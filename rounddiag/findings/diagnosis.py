@@ -139,15 +139,21 @@ class Diagnosis(Sequence[Finding]):
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.headline}", *self.advice.splitlines()]
         lines += [
-            f"  {percent(finding.share):>5}  {finding.kind:<8}  {finding.name}:"
-            f" {finding.location}"
-            for finding in self
+            f"  {percent(finding.share):>5}  {finding.kind:<8}"
+            f"  {f'{cause}: ' if cause else ''}{finding.location}"
+            for finding, cause in zip(self, self.causes, strict=True)
         ]
         if self.address:
             lines.append(f"Look at: {self.address}")
         if self.prove_command not in self.advice:
             lines.append(f"Prove it: {self.prove_command}")
         return "\n".join(map(printable, lines))
+
+    @property
+    def causes(self) -> list[str]:
+        """The cause of each finding in words; "" for all where none is known."""
+        is_any = any(finding.cause != "unknown" for finding in self)
+        return [finding.name if is_any else "" for finding in self]
 
     @property
     def prove_command(self) -> str:
@@ -160,15 +166,20 @@ class Diagnosis(Sequence[Finding]):
         return next((finding for finding in self if finding.prove_call), None)
 
     def _repr_html_(self) -> str:
-        heads = ("kind", "cause", "share of sum |diff|", "where", "next")
-        head = "".join(f"<th>{name}</th>" for name in heads)
-        rows = "".join(
-            "<tr>"
-            f"<td>{finding.kind}</td><td>{_cell(finding.name)}</td>"
-            f"<td>{_cell(percent(finding.share))}</td><td>{_cell(finding.location)}</td>"
-            f"<td>{_cell(finding.next_step)}</td></tr>"
-            for finding in self
-        )
+        columns: dict[str, Sequence[str]] = {
+            "kind": [finding.kind for finding in self],
+            "cause": self.causes,
+            "share of sum |diff|": [percent(finding.share) for finding in self],
+            "where": [finding.location for finding in self],
+            "next": [finding.next_step for finding in self],
+        }
+        known = {name: texts for name, texts in columns.items() if any(texts)}
+        head = "".join(f"<th>{name}</th>" for name in known)
+        cells = [
+            "".join(f"<td>{_cell(text)}</td>" for text in row)
+            for row in zip(*known.values(), strict=True)
+        ]
+        rows = "".join(f"<tr>{row}</tr>" for row in cells)
         table = f"<table><tr>{head}</tr>{rows}</table>" if self.findings else ""
         # JupyterLab would typeset `$...$` in names of the file.
         text = "<br>".join(map(_cell, self.text.splitlines()))

@@ -201,6 +201,17 @@ METRICS = {
             short="reward",
             hint="reward of the step that a round took",
         ),
+        Metric(
+            "round_change",
+            "mean share of the picture that changed",
+            source_column="round_change",
+            of="round",
+            weight="sample",
+            upper_bound=1,
+            color_range=None,
+            short="change",
+            hint="share of the picture that changed after a round",
+        ),
         # As trainers log them.
         Metric(
             "train_rollout_logprob_abs_diff",

@@ -99,6 +99,9 @@ TOKENS = TableSchema(
         count("round_length", "generated tokens of the round", "float32"),
         ColumnSchema("round_seconds", "time of the round", "float32", unit="s"),
         ColumnSchema("round_reward", "reward of the step", "float32"),
+        ColumnSchema(
+            "round_change", "share of the picture that changed after it", "float32"
+        ),
         ColumnSchema("round_advantage", "mean advantage of the round", "float32"),
         ColumnSchema("advantage", "advantage", "float32"),
         ColumnSchema("loss_mask", "1 where the loss counts it", "int8"),

@@ -77,12 +77,12 @@ def compare_outcomes(
     rows["change"] = np.sign(rows["difference"]).map(_CHANGES).fillna("not in both")
     rows = rows.rename_axis("task").reset_index()
     both = rows[rows["difference"].notna()]
-    difference = both["difference"].to_numpy()
-    low, high = ratio_interval(difference, np.ones(len(both)), is_signed=True)
+    difference, ones = both["difference"], np.ones(len(both))
+    low, high = ratio_interval(difference.to_numpy(), ones, is_signed=True)
     rows.attrs = {
         "by": by,
         "num_tasks": len(both),
-        "mean_difference": float(difference.mean()) if len(both) else float("nan"),
+        "mean_difference": float(difference.mean()),
         "ci_low": float(low),
         "ci_high": float(high),
         "mcnemar_p": _mcnemar(both),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -14,26 +13,17 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns import Column
 from rounddiag.core.columns import span_texts, to_numpy
+from rounddiag.core.picture_changes import pictures_of_rounds
 from rounddiag.errors import RounddiagError
 from rounddiag.figures.actions import ACTION_COLORS
 from rounddiag.schema import COST
 from rounddiag.vision import Screenshot, parse_actions
 from rounddiag.widgets.episode import recorded_actions, said_between, texts_at
-from rounddiag.widgets.images import (
-    describe_actions,
-    last_seen_screenshots,
-    screenshots_after,
-)
+from rounddiag.widgets.images import describe_actions
 from rounddiag.widgets.outcomes import says_error
 
 _KINDS = {kind: kind for kind in ACTION_COLORS}
 _KINDS |= {"double_click": "click", "finished": "finish"}
-# Of a line of an observation: as round_text.js has it.
-_FAILURE = re.compile(
-    r"\s*(Traceback \(most recent call last\)|[\w.]*(Error|Exception)(:|$)"
-    r"|(error|ERROR):)",
-    re.ASCII,
-)
 
 
 def has_actions(batch: Batch) -> bool:
@@ -81,9 +71,7 @@ def action_rows(batch: Batch) -> pd.DataFrame:
         is_repeated=follows & np.array(same, bool),
         is_unchanged=[
             kind != "finish" and _same_picture(*pair)
-            for kind, pair in zip(
-                rows["kind"], pictures_of_rounds(batch, rows), strict=True
-            )
+            for kind, pair in zip(rows["kind"], pictures_of_rounds(batch), strict=True)
         ],
         seconds=_numbers(batch.columns.made("round_seconds"), len(rows)),
         cost=_numbers(batch.columns.rounds.get(COST.name), len(rows)),
@@ -93,7 +81,7 @@ def action_rows(batch: Batch) -> pd.DataFrame:
 def _numbers(column: Column | None, num: int) -> Array:
     if column is None or column.kind != "number":
         return np.full(num, np.nan)
-    return np.where(column.is_known(), column.filled, np.nan).astype(float)
+    return column.filled.astype(float)
 
 
 def _errors(batch: Batch, num_rounds: int) -> Iterator[str]:
@@ -104,34 +92,13 @@ def _errors(batch: Batch, num_rounds: int) -> Iterator[str]:
             if says_error(name, text):
                 recorded[at] = text
     at = 0
-    for sample, num in enumerate(_num_rounds(batch)):
+    counts = np.bincount(batch.columns.owner, minlength=len(batch)).tolist()
+    for sample, num in enumerate(counts):
         said = said_between(batch, sample, num) or [[]] * (num + 1)
         for turns in said[1:]:
-            lines = (line for turn in turns for line in turn["text"].split("\n"))
-            yield recorded[at] or next(filter(_FAILURE.match, lines), "")
+            said_here = filter(None, (turn["error"] for turn in turns))
+            yield recorded[at] or next(said_here, "")
             at += 1
-
-
-def _num_rounds(batch: Batch) -> list[int]:
-    owner = to_numpy(batch.rounds.sample)
-    return [int(num) for num in np.bincount(owner, minlength=batch.num_samples)]
-
-
-def pictures_of_rounds(
-    batch: Batch, rows: pd.DataFrame
-) -> Iterator[tuple[Screenshot | None, Screenshot | None]]:
-    """Yield the pictures before and after each of some rounds; None if unknown."""
-    known: dict[int, list[tuple[int | None, int | None]]] = {}
-    images = batch.images or ()
-    num_rounds = _num_rounds(batch)
-    for sample, round_ in zip(rows["sample"], rows["round"], strict=True):
-        shots = images[sample] if images else ()
-        if sample not in known:
-            seen = last_seen_screenshots(shots, num_rounds[sample])
-            after = screenshots_after(shots, seen)
-            known[sample] = [*zip(seen, after, strict=True)]
-        before, after_ = known[sample][round_]
-        yield tuple(None if at is None else shots[at] for at in (before, after_))  # type: ignore[misc]
 
 
 def _same_picture(before: Screenshot | None, after: Screenshot | None) -> bool:

@@ -172,7 +172,9 @@ _MARK = re.compile(
 def read_turns(
     pieces: Sequence[str], is_image: Sequence[bool], special: Collection[str]
 ) -> list[dict[str, Any]]:
-    r"""Return the messages of a stretch of a chat: role, text and number of pictures.
+    r"""Return the messages of a stretch of a chat: role, text, pictures, error.
+
+    The error is the first line that says a failure; "" without one.
 
     Parameters
     ----------
@@ -187,7 +189,7 @@ def read_turns(
     --------
     >>> text = ["<|im_start|>", "tool", "\n", "no such file", "<|im_end|>"]
     >>> read_turns(text, [False] * 5, [])
-    [{'role': 'tool', 'text': 'no such file', 'num_images': 0}]
+    [{'role': 'tool', 'text': 'no such file', 'num_images': 0, 'error': ''}]
     """
     return [*_turns(pieces, is_image, special)]
 
@@ -242,7 +244,16 @@ def _turns(
     yield from _turn("" if is_head else role, [] if is_head else words, images)
 
 
+# A line that says a failure, as tools and languages write it.
+_FAILURE = re.compile(
+    r"\s*(Traceback \(most recent call last\)|[\w.]*(Error|Exception)(:|$)"
+    r"|(error|ERROR):)",
+    re.ASCII,
+)
+
+
 def _turn(role: str, words: Sequence[str], images: int) -> Iterator[dict[str, Any]]:
     text = "".join(words).strip()
+    error = next(filter(_FAILURE.match, text.split("\n")), "")
     if text or images:
-        yield {"role": role, "text": text, "num_images": images}
+        yield {"role": role, "text": text, "num_images": images, "error": error}

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from rounddiag.core import sample_frame
 from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import LogAxis
@@ -73,21 +74,18 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
     align_rounds(heatmap, session)
     key = _packed(caption(heatmap)[1:]) if _shows_actions(session) else []
     fit_pane(heatmap, labels_above=False)
-    if key:
-        _put_key_above(heatmap, key, bands(session, theme))
-    elif heatmap.data:
-        bar = heatmap.data[-1].marker.colorbar
-        notes = [f"colour: {plain_text(bar.title.text)}", *heatmap.layout.meta["notes"]]
-        heatmap.update_layout(
-            meta={
-                **heatmap.layout.meta,
-                "notes": notes,
-                "bands": bands(session, theme),
-            },
-            margin={"t": 40, "b": 24},  # the bar, its numbers, half of a row's name
-        )
-        bar.update(_COLOR_BAR)
-        _shorten_hover(heatmap, session.state)
+    if heatmap.data:
+        meta, top = {**heatmap.layout.meta, "bands": bands(session, theme)}, 40
+        if key:
+            text, top = "<br>".join(key), 8 + _LINE * len(key)
+            heatmap.add_annotation(text=text, yref="paper", **_LABEL_ABOVE)
+        else:
+            bar = heatmap.data[-1].marker.colorbar
+            meta["notes"] = [f"colour: {plain_text(bar.title.text)}", *meta["notes"]]
+            bar.update(_COLOR_BAR)
+            _shorten_hover(heatmap, session.state)
+        # The bar and its numbers, or the key; half of a row's name.
+        heatmap.update_layout(meta=meta, margin={"t": top, "b": 24})
     rounds = rounds_pane(session, theme)
     return {"rounds": rounds, "heatmap": heatmap.to_json().encode()}
 
@@ -107,16 +105,6 @@ def _packed(parts: Sequence[str]) -> list[str]:
         else:
             lines[-1] = longer
     return lines
-
-
-def _put_key_above(
-    heatmap: go.Figure, key: Sequence[str], colors: dict[str, str] | None
-) -> None:
-    heatmap.add_annotation(text="<br>".join(key), yref="paper", **_LABEL_ABOVE)
-    heatmap.update_layout(
-        meta={**heatmap.layout.meta, "bands": colors},
-        margin={"t": 8 + _LINE * len(key), "b": 24},
-    )
 
 
 def _shorten_hover(figure: go.Figure, state: State) -> None:
@@ -150,10 +138,7 @@ def rounds_pane(session: Session, theme: ThemeName | None) -> bytes:
     """Return the JSON of the upper figure."""
     figure = rounds_figure(session, theme)
     align_rounds(figure, session)
-    own = (figure.layout.meta or {}).get("panels", 0)
     fit_pane(figure, keys=_key_lines(figure, session))
-    panels = max(own, figure.layout.meta["panels"])
-    figure.layout.meta = {**figure.layout.meta, "panels": panels}
     return figure.to_json().encode()
 
 
@@ -218,13 +203,11 @@ def fit_pane(
         figure.add_annotation(text="<br>".join(notes), showarrow=False)
     x_label = (layout.xaxis.title.text or "").replace("<br>", " ")
     notes = [*(f"y: {label}" for label in labels), f"x: {x_label}", *notes]
-    meta = {
-        **(layout.meta or {}),
-        "title": plain_text(title),
-        "notes": [plain_text(note) for note in notes],
-        # The height of the pane: four lines take as much as a panel.
-        "panels": len(axes) + (num_lines - 1) / 4,
-    }
+    own = layout.meta or {}
+    # The height of the pane: four lines take as much as a panel.
+    height = max(own.get("panels", 0), len(axes) + (num_lines - 1) / 4)
+    texts = {"title": plain_text(title), "notes": [*map(plain_text, notes)]}
+    meta = {**own, **texts, "panels": height}
     top = _TOP + _LINE * (num_lines - 1)
     margin = {"l": _LEFT, "r": _RIGHT, "t": top, "b": _BOTTOM}
     layout.shapes = [shape for shape in layout.shapes if not shape.showlegend]
@@ -317,25 +300,15 @@ def _of_actions(
     session: Session, filtered: FilteredBatch
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return what happened in the rounds that a filter keeps, and samples in order."""
-    rows, batch = session.actions, session.full_batch
+    rows = session.actions
     if not filtered.is_all:
         keys = ["sample", "round"]
         rows = rows.merge(filtered.tokens[keys].drop_duplicates(), on=keys)
     kept = {*rows["sample"]}
     order = [sample for sample in ordered_samples(session) if sample in kept]
-    rewards = np.full(batch.num_samples, np.nan)
-    if batch.rewards is not None:
-        rewards = batch.rewards.double().cpu().numpy()
-    ids = batch.sample_ids
-    samples = pd.DataFrame(
-        {
-            "sample": order,
-            "name": [ids[sample] for sample in order] if ids else "",
-            "outcome": session.trajectory_texts.outcomes(order),
-            "reward": rewards[order],
-        }
-    )
-    return rows, samples
+    known = sample_frame(session.full_batch).reindex(columns=["sample_id", "reward"])
+    outcomes = session.trajectory_texts.outcomes(order)
+    return rows, known.iloc[order].assign(sample=order, outcome=outcomes)
 
 
 def _set_log_axis(figure: go.Figure) -> None:

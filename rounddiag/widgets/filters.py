@@ -35,6 +35,7 @@ from rounddiag.widgets.columns import BatchColumns, invalid_condition
 
 # What metrics need beside `diff`.
 _SOURCES = ("prob_diff", "equal_so_far")
+OF_PICTURES = "round_change"  # all of them are decoded for it
 _SAMPLE_FACTS = ("sample_id", "group_id", "reward")
 _SETS_OF_SAMPLES = SETS - {OWN_START}
 
@@ -81,8 +82,9 @@ class FilteredBatch:
         if has_pair(self.batch):
             rounds = cell_frame(self.tokens)
         else:  # no diff is missing
-            own = metrics_of(self.batch)
-            rounds = cell_frame(self.tokens, own).assign(num_nonfinite=0)
+            own = {name: METRICS[name].source_column for name in metrics_of(self.batch)}
+            read = [name for name, source in own.items() if source in self.tokens]
+            rounds = cell_frame(self.tokens, read).assign(num_nonfinite=0)
         rounds = rounds.merge(samples[["sample", *known]], on="sample", how="left")
         name = IS_REWRITTEN.name
         if name not in self.batch.columns.rounds:
@@ -127,11 +129,17 @@ class FilteredBatch:
 
 
 def filter_batch(
-    columns: BatchColumns, keep: Mapping[str, Any], a: str, b: str, by: str | None
+    columns: BatchColumns,
+    keep: Mapping[str, Any],
+    a: str,
+    b: str,
+    by: str | None,
+    *,
+    reads_pictures: bool,
 ) -> FilteredBatch:
     """Apply a filter to a batch, for one pair of scores."""
     batch = Measured.of(columns.batch, a, b).require_batch()
-    tokens = _tokens(batch, sources=bool(keep or by))
+    tokens = _tokens(batch, sources=bool(keep or by), reads_pictures=reads_pictures)
     is_taken = by in [*tokens, *SUMMARY.dtypes]
     name = f"{by} group" if is_taken else by
     if by is not None:
@@ -165,13 +173,14 @@ def filter_of_place(
     return keep
 
 
-def _tokens(batch: Batch, *, sources: bool) -> pd.DataFrame:
+def _tokens(batch: Batch, *, sources: bool, reads_pictures: bool) -> pd.DataFrame:
     """Return the tokens of a batch; without a pair no diff is known: all are NaN."""
     if has_pair(batch):
         return token_frame(batch, _SOURCES if sources else [])
-    frame = token_frame(
-        batch, [METRICS[name].source_column for name in metrics_of(batch)]
-    )
+    names = [METRICS[name].source_column for name in metrics_of(batch)]
+    if not reads_pictures:  # of all rounds
+        names = [name for name in names if name != OF_PICTURES]
+    frame = token_frame(batch, names)
     return frame.assign(diff=np.full(len(frame), np.nan, dtype=np.float32))
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
-from PIL import ImageChops
 from PIL.Image import Image
 
 from rounddiag.action_grammar import find_calls
@@ -30,39 +27,6 @@ _END_TOKENS = re.compile(r"(?:\s*<[|\uff5c][^<>]{1,40}[|\uff5c]>)+\s*$")
 _SMALL = 160  # pixels wide
 _WIDE = 2560  # pixels: wider pictures are made smaller, as JPEG
 _NUM_BYTES = 4 << 20  # of a PNG at most; larger ones become JPEG
-
-
-def last_seen_screenshots(
-    shots: Sequence[Screenshot], num_rounds: int
-) -> list[int | None]:
-    """Return the index of the last screenshot that the model saw before each round."""
-    indices: list[int | None] = [None] * num_rounds
-    for index, shot in enumerate(shots):
-        if shot.round is not None and 0 <= shot.round < num_rounds:
-            indices[shot.round] = index
-    for number in range(1, num_rounds):
-        if indices[number] is None:
-            indices[number] = indices[number - 1]
-    return indices
-
-
-def screenshots_after(
-    shots: Sequence[Screenshot], seen: Sequence[int | None]
-) -> list[int | None]:
-    """Return the screenshot that each round's action led to, by those before rounds.
-
-    None where the next round saw no other one. After the last round it is the first
-    one without a round.
-    """
-    after = [new if new != old else None for old, new in pairwise(seen)]
-    num = len(seen)
-    begin = 0 if not seen or seen[-1] is None else seen[-1] + 1
-    last = (
-        index
-        for index, shot in enumerate(shots)
-        if index >= begin and (shot.round is None or shot.round >= num)
-    )
-    return [*after, next(last, None)][:num]
 
 
 def thumbnails(
@@ -115,34 +79,6 @@ def _full(shot: Screenshot, full: Image) -> dict[str, Any]:
     if 0 < len(data) <= _NUM_BYTES:
         return {"mime": "image/png", "bytes": data}
     return {"mime": "image/jpeg", "bytes": as_jpeg(full, (_WIDE, full.height))}
-
-
-# As screenshots.js compares them: cells of a picture that is at most so wide.
-_COMPARED_WIDTH, _CELL = 960, 8
-
-
-def changed_share(before: Screenshot | None, after: Screenshot | None) -> float:
-    """Return the share of 8 x 8 pixel cells in which two pictures differ.
-
-    NaN where one is unknown or cannot be read, or where they differ in size.
-    """
-    if before is None or after is None:
-        return np.nan
-    try:
-        old, new = (shot.image().convert("RGB") for shot in (before, after))
-    except Exception:  # noqa: BLE001 any kind of picture, broken in any way
-        return np.nan
-    if old.size != new.size:
-        return np.nan
-    if old.width > _COMPARED_WIDTH:
-        size = _COMPARED_WIDTH, max(round(old.height * _COMPARED_WIDTH / old.width), 1)
-        old, new = old.resize(size), new.resize(size)
-    is_other = np.asarray(ImageChops.difference(old, new)).any(axis=2)
-    high, wide = (-(-size // _CELL) * _CELL for size in is_other.shape)
-    whole = np.zeros((high, wide), dtype=bool)
-    whole[: is_other.shape[0], : is_other.shape[1]] = is_other
-    cells = whole.reshape(high // _CELL, _CELL, wide // _CELL, _CELL)
-    return float(cells.any(axis=(1, 3)).mean())
 
 
 _MAX_LABEL = 40  # characters that fit under a thumbnail

@@ -13,6 +13,7 @@ from rounddiag._typing import Array
 from rounddiag.core import token_frame
 from rounddiag.core.columns import span_texts
 from rounddiag.core.divergence import FACTOR_2
+from rounddiag.core.picture_changes import changed_shares
 from rounddiag.core.scores import has_pair
 from rounddiag.errors import FrameError
 from rounddiag.figures.colored_text import NO_TEXT
@@ -21,11 +22,10 @@ from rounddiag.findings.causes import describe_families
 from rounddiag.findings.place import clusters, find_places
 from rounddiag.schema import COST, METRICS, SECONDS, STATUS
 from rounddiag.stats.intervals import MIN_CLUSTERS
-from rounddiag.widgets.actions import has_actions, pictures_of_rounds
+from rounddiag.widgets.actions import has_actions
 from rounddiag.widgets.columns import BatchColumns, value_text
 from rounddiag.widgets.figures import empty_reason, ordered_samples
 from rounddiag.widgets.filters import filter_of_place, kept_tokens
-from rounddiag.widgets.images import changed_share
 from rounddiag.widgets.session import Session, evidence_place, worst_of
 from rounddiag.widgets.trajectory_columns import (
     TrajectoryTexts,
@@ -78,8 +78,9 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
         "wrong update" if finding.severity == "update" else finding.kind
         for finding in rows
     ]
+    causes = diagnosis.causes
     columns = [
-        ("cause", "text", [finding.name for finding in rows]),
+        *([("cause", "text", causes[start:])] if any(causes) else []),
         ("where", "wide", [finding.location for finding in rows]),
         ("of sum |diff|", "share", [finding.share for finding in rows]),
         ("kind", "text", kinds),
@@ -217,15 +218,15 @@ def _happened(
     session: Session, kind: str, rows: pd.DataFrame
 ) -> list[tuple[str, str, Any]]:
     """Return the columns of what happened, as far as anything is known."""
-    heads = _HAPPENED[kind]
+    kinds = {"action": "wide", "error": "text"}
     columns: list[tuple[str, str, Any]] = [
-        (head, kind_of, [*map(_text, rows[name])])
-        for head, (name, kind_of) in heads.items()
+        (head, kinds.get(head, "part"), [*map(_text, rows[name])])
+        for head, name in _HAPPENED[kind].items()
         if name in rows and (rows[name].notna() & (rows[name] != "")).any()
     ]
     if kind == "rounds":
-        pairs = pictures_of_rounds(session.full_batch, rows)
-        shares = [changed_share(*pair) for pair in pairs]
+        at = session.own_columns.round_index(rows)
+        shares = changed_shares(session.full_batch, at.tolist())
         if not np.isnan(shares).all():
             texts = ["" if np.isnan(share) else f"{share:.0%}" for share in shares]
             columns.append(("changed", "part", texts))
@@ -295,29 +296,22 @@ _ORDERS = {
 }
 # Beside tasks, numbers have less room and names have more.
 _NARROW = {"part": "few", "text": "name"}
-# What happened in samples and rounds: of a head, the column and what a cell is.
+# What happened in samples and rounds: columns by their heads.
 _HAPPENED = {
     "samples": {
-        "errors": ("num_errors", "part"),
-        "repeats": ("num_repeats", "part"),
-        "seconds": ("seconds", "part"),
-        "cost": ("cost", "part"),
+        "errors": "num_errors",
+        "repeats": "num_repeats",
+        "seconds": "seconds",
+        "cost": "cost",
     },
-    "rounds": {
-        "action": ("label", "wide"),
-        "error": ("error", "text"),
-        "seconds": ("seconds", "part"),
-    },
+    "rounds": {"action": "label", "error": "error", "seconds": "seconds"},
 }
 # Of a column: its head in a list.
 HEADS = {"sample_id": "id", "group_id": "group", "num_rounds": "rounds"}
 # Columns of a ranking by their heads, where no column of samples has the name.
 _RANKED = {
-    **{
-        head: name
-        for columns in _HAPPENED.values()
-        for head, (name, _) in columns.items()
-    },
+    **_HAPPENED["samples"],
+    **_HAPPENED["rounds"],
     **dict.fromkeys(("tokens", "words"), "num_tokens"),
     "mean |diff| [nat]": "mean_abs_diff",
     "at least": "low",
@@ -377,17 +371,13 @@ def _of_rows(
         for name in ("sample", "round")
         if name in rows
     ]
-    names = [*own.first_names] if kind == "samples" else []
-    domain = domain_column(own)
-    if domain is not None and kind == "samples" and not has_pair(session.batch):
-        names.append(domain)
-    names += ["sample_id"] if kind == "samples" else []
-    if by is not None and own.scope(by) in (kind[:-1], "sample"):
-        names.append(by)
+    names = [by] if by and own.scope(by) in (kind[:-1], "sample") else []
     if kind == "samples":
-        has_ids = session.batch.sample_ids is not None
-        names += [*([] if has_ids else ["group_id"]), "num_rounds"]
-        sums = [SECONDS.name, *([] if has_pair(session.batch) else [COST.name])]
+        is_plain = not has_pair(session.batch)
+        domain = [domain_column(own) or ""] if is_plain else []
+        group = [] if session.batch.sample_ids is not None else ["group_id"]
+        sums = [SECONDS.name, *([COST.name] if is_plain else [])]
+        names = [*own.first_names, *domain, "sample_id", *names, *group, "num_rounds"]
         names += [name for name in sums if name in own.sample_names]
     columns += [
         _own_column(name, own.values_at(name, first))

@@ -20,6 +20,7 @@ from rounddiag.checks.images import image_token
 from rounddiag.core import round_and_token_frames
 from rounddiag.core.loss_ratio import correction_settings
 from rounddiag.core.measured import Measured
+from rounddiag.core.picture_changes import last_seen_screenshots, screenshots_after
 from rounddiag.core.scores import has_pair, pair_of, select_scores
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import check_sample
@@ -37,11 +38,7 @@ from rounddiag.widgets.episode import (
     said_between,
     task_of,
 )
-from rounddiag.widgets.images import (
-    describe_actions,
-    last_seen_screenshots,
-    screenshots_after,
-)
+from rounddiag.widgets.images import describe_actions
 from rounddiag.widgets.outcomes import successes
 from rounddiag.wording import pluralize
 

@@ -30,7 +30,7 @@ from rounddiag.findings.view import most_to_see
 from rounddiag.widgets.actions import action_rows
 from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.corrections import chosen_correction, find_fates
-from rounddiag.widgets.filters import FilteredBatch, filter_batch
+from rounddiag.widgets.filters import OF_PICTURES, FilteredBatch, filter_batch
 from rounddiag.widgets.state import (
     ACTION,
     CellBox,
@@ -268,7 +268,9 @@ class Session:
     def filter_for(self, state: State) -> FilteredBatch:
         """Return what the filter of a state keeps of the batch."""
         keep = json.dumps(state.filter, sort_keys=True)
-        return self._filter_batch(keep, state.a, state.b, state.by)
+        return self._filter_batch(
+            keep, state.a, state.b, state.by, reads_pictures=state.metric == OF_PICTURES
+        )
 
     def _worst_place(self) -> Cursor:
         for state in (self.state, _without_filter(self.state)):
@@ -314,9 +316,13 @@ class Session:
 
 
 def _filter_batch(
-    columns: BatchColumns, keep: str, a: str, b: str, by: str | None
+    columns: BatchColumns,
+    keep: str,
+    *pair_and_by: Any,  # noqa: ANN401 of `filter_batch`
+    reads_pictures: bool,
 ) -> FilteredBatch:
-    return filter_batch(columns, json.loads(keep), a, b, by)
+    keep_ = json.loads(keep)
+    return filter_batch(columns, keep_, *pair_and_by, reads_pictures=reads_pictures)
 
 
 def first_with_tokens(diagnosis: Diagnosis) -> int | None:

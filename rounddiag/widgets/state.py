@@ -342,9 +342,6 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
     # Engines that are not meant to be bitwise equal differ from the first token on.
     is_compared = has_pair(batch)
     is_equal = is_compared and bool(equal_so_far(batch).any())
-    shows_actions = bool(
-        batch.lacks("rollout") and batch.lacks("old") and has_actions(batch)
-    )
     metrics = [
         [name, METRICS[name].short, METRICS[name].hint]
         for name in metrics_of(batch)
@@ -352,7 +349,7 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
         and is_compared == (METRICS[name].of == "pair")
         and (name != "after_first_unequal" or is_equal)
     ]
-    if shows_actions:
+    if batch.lacks("rollout") and batch.lacks("old") and has_actions(batch):
         metrics.insert(0, [ACTION, ACTION, "what the model did in each round"])
     return {
         "metric": metrics,

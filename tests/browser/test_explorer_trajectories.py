@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CODE = f"""import os, sys
 os.chdir({str(ROOT)!r}); sys.path.insert(0, {str(ROOT)!r})
 import rounddiag as rd
-rd.explore(rd.load("sample_data/osworld"))"""
+rd.explore(rd.load("sample_data/osworld"){{rows}})"""
 _WIDE = 520  # pixels of the picture at 1440
 
 
@@ -28,7 +28,7 @@ _WIDE = 520  # pixels of the picture at 1440
 def test_errors_repeats_and_scores_are_in_sight(
     chromium: Browser, tmp_path: Path, width: int, height: int
 ) -> None:
-    write_notebook(tmp_path / "x.ipynb", _CODE)
+    write_notebook(tmp_path / "x.ipynb", _CODE.format(rows=""))
     with jupyterlab(tmp_path, tmp_path) as address:
         lab = LabNotebook(chromium, address, tmp_path)
         lab.page.set_viewport_size({"width": width, "height": height})
@@ -48,4 +48,27 @@ def test_errors_repeats_and_scores_are_in_sight(
         assert box is not None
         assert width == 1280 or box["width"] >= _WIDE
         assert lab.console_errors == []
+        lab.close()
+
+
+def test_in_a_narrow_window_the_picture_of_a_trajectory_is_above_its_text(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    write_notebook(tmp_path / "x.ipynb", _CODE.format(rows="[1:2]"))
+    with jupyterlab(tmp_path, tmp_path) as address:
+        lab = LabNotebook(chromium, address, tmp_path)
+        lab.open("x.ipynb")
+        lab.run_all()
+        lab.set_width(700)
+        node = lab.page.locator(".rdx:not([data-waiting])")
+        picture = node.locator(".rdx-current .rdx-picture:has(img)")
+        picture.wait_for()
+        lab.settle()
+        above, below = (
+            picture.bounding_box(),
+            node.locator(".rdx-reading").bounding_box(),
+        )
+        assert above is not None
+        assert below is not None
+        assert above["y"] + above["height"] <= below["y"]
         lab.close()

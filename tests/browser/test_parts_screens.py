@@ -156,14 +156,7 @@ def test_what_an_action_led_to_takes_its_place(page: PartsPage) -> None:
 def test_pictures_fill_the_pane(
     page: PartsPage, width: int, arranged: str, tall: str
 ) -> None:
-    page.run(f"""
-      const pane = document.createElement('div');
-      pane.style = 'width:{width}px; height:300px';
-      const panel = document.createElement('div');
-      panel.style.height = '50px';
-      pane.append(screens.node, panel);
-      document.querySelector('.rdx').replaceChildren(pane);
-      screens.fitInto(pane, panel);""")
+    put_into_pane(page, width)
     sample = rounds_of(action("wait"), action("wait"), shots=[0, 1])
     size: dict[str, Any] = {"width": 240, "height": 240 if width > 300 else 160}
     show(page, sample, 0, shot(0, **size), shot(1, "blue", **size))
@@ -173,6 +166,33 @@ def test_pictures_fill_the_pane(
     assert screens.evaluate(get) == tall
     assert page.find(".rdx-after").is_visible() == (arranged == "two")
     assert page.find(".rdx-swap").first.is_visible() == (arranged == "one")
+
+
+def put_into_pane(page: PartsPage, width: int) -> None:
+    page.run(f"""
+      const pane = document.createElement('div');
+      pane.style = 'width:{width}px; height:300px; overflow:auto';
+      const panel = document.createElement('div');
+      panel.style.height = '50px';
+      pane.append(screens.node, panel);
+      document.querySelector('.rdx').replaceChildren(pane);
+      screens.fitInto(pane, panel);""")
+
+
+def test_a_tall_picture_is_no_larger_than_it_was_and_opens_at_the_action(
+    page: PartsPage,
+) -> None:
+    put_into_pane(page, 400)
+    sample = rounds_of(action("click", point=[0.5, 0.5]), shots=[0])
+    show(page, sample, 0, shot(0, width=200, height=600))
+    picture = page.find(".rdx-current .rdx-picture")
+    # In the middle of the 220 pixels that the panel and the caption leave.
+    page.page.wait_for_function(
+        "document.querySelector('.rdx > div').scrollTop === 190"
+    )
+    box = picture.bounding_box()
+    assert box is not None
+    assert (box["width"], box["height"]) == (200, 600)
 
 
 def test_the_picture_that_a_round_led_to_is_there_without_one_before(

@@ -300,8 +300,8 @@ def test_observations_are_read_in_place(page: PartsPage) -> None:
     long = "\n".join(f"line {number}" for number in range(20))
     error = f"Traceback (most recent call last):\n{long}"
     turns = [
-        {"role": "tool", "text": error, "num_images": 0},
-        {"role": "user", "text": "<b>now</b>", "num_images": 2},
+        {"role": "tool", "text": error, "num_images": 0, "error": error},
+        {"role": "user", "text": "<b>now</b>", "num_images": 2, "error": ""},
     ]
     gap = {"start": 0, "stop": 9, "before": 0, "num_tokens": 9, "num_image_tokens": 3}
     show(page, {**sample_of(["a"]), "gaps": [{**gap, "turns": turns, "rest": []}]})

@@ -262,7 +262,7 @@ def test_it_opens_at_the_evidence_of_the_first_finding(
     opened, _ = schemed  # of which the other test changes the size alone
     opened.resize(1280, 800)
     opened.is_at(evidence.sample, evidence.round)
-    expect(opened.find(".rdx-list-rows button").first).to_contain_text("not known")
+    expect(opened.find(".rdx-list-rows button").first).to_contain_text("74 tokens")
     expect(opened.find(".rdx-chunk > .rdx-now")).to_be_visible()
     image = opened.find(".rdx-current img")
     expect(image).to_be_visible()
@@ -426,7 +426,7 @@ def test_without_scripts_it_still_has_the_verdict(
     page = context.new_page()
     page.goto(file.as_uri())
     expect(page.locator("strong")).to_have_text("broken")
-    expect(page.locator("li")).to_contain_text("place, cause not known: 74 tokens")
+    expect(page.locator("li")).to_contain_text("place: 74 tokens")
     context.close()
 
 

@@ -83,7 +83,7 @@ def test_it_prints_verdict_level_findings_and_the_result(
     head, findings, look, result = capsys.readouterr().out.split("\n\n")
     assert head.startswith("broken: 74 tokens differ by more than a factor of 2, ")
     assert "\nlevel: mean |diff| 0.07624 nat (95 % interval 0.03034 to 0.1221; " in head
-    first = "  98 %  place     not known  74 tokens differ by more than a factor of 2, "
+    first = "  98 %  place     74 tokens differ by more than a factor of 2, "
     assert findings.splitlines()[1].startswith(first)
     call = f"`rounddiag prove {BROKEN} --model MODEL --hypotheses "
     _, names = head.splitlines()[1].removesuffix("` tests them.").split(call)

@@ -352,8 +352,8 @@ def test_an_unknown_column_lists_the_known() -> None:
         "expected columns out of ['position', 'token_id', 'rollout_log_prob', "
         "'old_log_prob', 'entropy', 'advantage', 'loss_mask', 'importance_weight', "
         "'prob_diff', 'equal_so_far', 'surprise', 'round_length', 'round_seconds', "
-        "'round_reward', 'round_advantage', 'role', 'text']; found 'ratio'. "
-        "`sample`, `round` and `token` are always there."
+        "'round_reward', 'round_change', 'round_advantage', 'role', 'text']; "
+        "found 'ratio'. `sample`, `round` and `token` are always there."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         token_frame(hand_batch(), ["ratio"])

@@ -76,8 +76,8 @@ def test_an_unknown_column_is_an_error_that_names_those_of_the_batch() -> None:
         "expected columns out of ['position', 'token_id', 'rollout_log_prob',"
         " 'old_log_prob', 'entropy', 'advantage', 'loss_mask', 'importance_weight',"
         " 'prob_diff', 'equal_so_far', 'surprise', 'round_length', 'round_seconds',"
-        " 'round_reward', 'round_advantage', 'role', 'text', 'rank']; found 'ranks'."
-        " `sample`, `round` and `token` are always there."
+        " 'round_reward', 'round_change', 'round_advantage', 'role', 'text', 'rank'];"
+        " found 'ranks'. `sample`, `round` and `token` are always there."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         token_frame(batch, ["ranks"])

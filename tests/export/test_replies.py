@@ -69,7 +69,7 @@ def test_without_scripts_it_has_the_verdict_and_the_findings(
 ) -> None:
     found = rd.diagnose(batch)
     said = " ".join(found.text.replace("`", "").split())  # that is code
-    place = f"place, cause not known: {found[0].location}"
+    place = f"place: {found[0].location}"
     assert f"broken: {said} {place} All else" in " ".join(page.text.split())
 
 
@@ -113,7 +113,7 @@ def test_a_sample_is_as_the_explorer_has_it(batch: rd.Batch, page: Page) -> None
     pieces = seen["pieces"][gap["start"] - low : gap["stop"] - low]
     assert len(pieces) == gap["num_tokens"]
     assert pieces[0] + pieces[1] == "\n<|im_start|>"
-    assert gap["turns"] == [{"role": "user", "text": "", "num_images": 1}]
+    assert gap["turns"] == [{"role": "user", "text": "", "num_images": 1, "error": ""}]
 
 
 def test_every_metric_and_every_column_is_drawn(batch: rd.Batch, page: Page) -> None:

@@ -173,7 +173,7 @@ def test_samples_of_many_rounds_share_rows_earlier() -> None:
 METRICS = (
     "['abs_diff', 'diff', 'prob_diff', 'k1', 'k2', 'k3', 'chi2', 'beyond',"
     " 'share_equal', 'after_first_unequal', 'clip_share', 'surprise', 'entropy',"
-    " 'round_length', 'round_seconds', 'round_reward',"
+    " 'round_length', 'round_seconds', 'round_reward', 'round_change',"
     " 'train_rollout_logprob_abs_diff', 'mismatch_kl', 'token_mult_prob_error',"
     " 'max_abs_diff', 'mean_abs_diff', 'mean_diff']"
 )

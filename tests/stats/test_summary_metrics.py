@@ -17,12 +17,16 @@ from hypothesis import strategies as st
 from rounddiag import Batch, round_frame, round_summary, token_frame
 from rounddiag.schema import METRICS
 from rounddiag.stats.intervals import Resampling
+from rounddiag.vision import RawScreenshot
 from tests import oracle
 from tests.batches import hand_batch, masks, padded, random_log_probs
 from tests.oracle import OF_DIFF, OWN_WEIGHT
 
 KEYS = ("sample", "round")
-OF_ONE = ("surprise", "entropy", "round_length", "round_seconds", "round_reward")
+OF_ONE = (
+    *("surprise", "entropy", "round_length", "round_seconds", "round_reward"),
+    "round_change",
+)
 # One of each way in which a value is computed.
 OF_PAIR = ("abs_diff", "prob_diff", "after_first_unequal")
 BY_SAMPLE = ("abs_diff", "prob_diff", "chi2", "surprise", "round_reward")
@@ -42,7 +46,19 @@ def random_batch(seed: int) -> Batch:
     sampled = np.where(rounds[0] == 3, np.nan, rounds[0] + rounds[1] / 8)
     columns = {"sampling_seconds": sampled, "turn_score": rounds[1] - 2.0}
     keys = dict(zip(("sample", "round"), rounds, strict=True))
-    return replace(batch, round_columns={**keys, **columns})
+    images = tuple(
+        tuple(grey_picture(sample, index) for index in range(num))
+        for sample, num in enumerate(np.bincount(rounds[0], minlength=17))
+    )
+    return replace(batch, round_columns={**keys, **columns}, images=images)
+
+
+def grey_picture(sample: int, index: int) -> RawScreenshot:
+    """A picture of one cell; that of the next round differs after odd numbers."""
+    pixels = bytes([(sample + index) // 2]) * 64
+    return RawScreenshot(
+        mode="L", width=8, height=8, data=lambda: pixels, round=int(index)
+    )
 
 
 def quantile(values: list[float], probability: float) -> float:
@@ -97,6 +113,9 @@ def values_of_one(batch: Batch, metric: str) -> dict[int, dict[int, list[float]]
             "round_length": float(sizes[sample, index]),
             "round_seconds": seconds[sample, index],
             "round_reward": scores[sample, index],
+            "round_change": (sample + index) % 2
+            if (sample, index + 1) in sizes
+            else math.nan,
         }[metric]
         values = samples.setdefault(index, {}).setdefault(sample, [])
         if math.isfinite(value):

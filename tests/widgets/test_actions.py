@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import rounddiag as rd
-from rounddiag.vision import parse_action
+from rounddiag.core.picture_changes import changed_shares
+from rounddiag.vision import RawScreenshot, StoredScreenshot, parse_action
 from rounddiag.widgets.actions import action_rows
 from rounddiag.widgets.figures import overview_figures
-from rounddiag.widgets.images import changed_share, describe_actions
+from rounddiag.widgets.images import describe_actions
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.trajectory_columns import scores_by
@@ -78,12 +80,45 @@ def test_scores_have_wilsons_interval() -> None:
     assert scores_by(np.array([2.0, 0.0]), ["a", "a"]) == []  # no shares of a success
 
 
-def test_the_share_that_changed_is_of_cells(osworld: rd.Batch) -> None:
-    assert osworld.images is not None
-    first, second = osworld.images[1][:2]
-    assert changed_share(first, first) == 0
-    assert 0 < changed_share(first, second) < 1
-    assert np.isnan(changed_share(first, None))
+def test_the_share_that_changed_is_of_cells_and_decodes_a_picture_once() -> None:
+    # 120 x 3 cells of 1440 / 120 = 12 pixels; the last ones are 6 high.
+    pictures = [np.zeros((30, 1440), np.uint8) for _ in range(4)]
+    pictures[1][11, 11] = 1  # one cell
+    pictures[2][[11, 12], [11, 1439]] = 1  # another one, at the right edge
+    decoded: list[int] = []
+
+    def read(number: int) -> bytes:
+        decoded.append(number)
+        return pictures[number].tobytes()
+
+    shots = tuple(
+        RawScreenshot(
+            mode="L", width=1440, height=30, data=partial(read, number), round=number
+        )
+        for number in range(4)
+    )
+    turns = [("user", "go"), ("assistant", "click(1, 2)")]
+    batch = rd.Batch.from_turns([turns * 4], images=[shots])
+    wanted = [np.nan, 2 / 360, 1 / 360, 1 / 360]
+    assert changed_shares(batch, [3, 2, 0, 1]) == pytest.approx(wanted, nan_ok=True)
+    assert decoded == [0, 1, 2, 3]
+    changed_shares(batch, [1])
+    assert decoded == [0, 1, 2, 3]
+
+
+def test_the_change_of_the_picture_is_read_when_it_is_chosen() -> None:
+    osworld = rd.load("sample_data/osworld")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(StoredScreenshot, "image")
+        session = Session(osworld, {})
+        overview_figures(session, "light")
+    offered = [name for name, *_ in session.options["metric"]]
+    assert {"round_length", "round_seconds", "round_change"} <= {*offered}
+    session.change({"metric": "round_change", "filter": {"sample": [1]}})
+    rounds = session.filtered_batch.rounds
+    at = np.flatnonzero(osworld.columns.owner == 1).tolist()
+    assert rounds["round_change"].tolist() == changed_shares(osworld, at).tolist()
+    assert (rounds["round_change"] > 0).tolist() == [True, True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.widgets.samples import worded
 
 
 def turn(role: str, text: str, num_images: int = 0) -> dict[str, Any]:
-    return {"role": role, "text": text, "num_images": num_images}
+    return {"role": role, "text": text, "num_images": num_images, "error": ""}
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,25 @@ def test_special_tokens_of_the_tokenizer_are_marks() -> None:
     pieces = ["<s>", "<box>", "x", "<pic>"]
     found = read_turns(pieces, [False, False, False, True], {"<box>"})
     assert found == [turn("", "x", 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("ok\n  Error: no\nKeyError: 3", "  Error: no"),
+        ("exec\nsubprocess.CalledProcessError", "subprocess.CalledProcessError"),
+        (
+            "Traceback (most recent call last):\n x",
+            "Traceback (most recent call last):",
+        ),
+        ("no error: done\nErrors: 0\nerror 3", ""),
+    ],
+)
+def test_a_message_has_its_first_line_that_says_a_failure(
+    text: str, error: str
+) -> None:
+    (found,) = read_turns([text], [False], [])
+    assert found["error"] == error
 
 
 PROMPT = ["<|im_start|>", "user\n", "Buy ", "a lamp", "<|im_end|>"]

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from rounddiag import Batch, load
+from rounddiag.core.picture_changes import last_seen_screenshots, screenshots_after
 from rounddiag.errors import FrameError
 from rounddiag.vision import (
     Action,
@@ -25,8 +26,6 @@ from rounddiag.widgets.images import (
     action_label,
     describe_actions,
     full_screenshot,
-    last_seen_screenshots,
-    screenshots_after,
     thumbnails,
 )
 from tests.widgets.samples import HOSTILE, png, shot, worded

@@ -91,7 +91,7 @@ def test_the_prompt_stands_before_the_first_round() -> None:
     batch = worded([["a"]], between=(), prompt=["p", "q"])
     (gap,) = sample_payload(batch, 0)["gaps"]
     assert (gap["start"], gap["stop"], gap["before"]) == (-2, 0, 0)
-    assert gap["turns"] == [{"role": "", "text": "pq", "num_images": 0}]
+    assert gap["turns"] == [{"role": "", "text": "pq", "num_images": 0, "error": ""}]
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_an_observation_is_its_messages_and_pictures_without_the_template() -> N
     batch = worded([["a"]], between=between, special=[pad, start, end])
     (gap,) = sample_payload(batch, 0)["gaps"]
     assert gap["turns"] == [
-        {"role": "tool", "text": "no such file!", "num_images": 1},
-        {"role": "user", "text": "", "num_images": 1},
+        {"role": "tool", "text": "no such file!", "num_images": 1, "error": ""},
+        {"role": "user", "text": "", "num_images": 1, "error": ""},
     ]
 
 

@@ -126,16 +126,15 @@ function gapNode(gap, noun, onObservation) {
 }
 
 const LONG_TURN = [6, 480]; // lines and characters that are shown before a click
-const FAILURE = /^\s*(Traceback \(most recent call last\)|[\w.]*(Error|Exception)(:|$)|(error|ERROR):)/m; // as tools and languages write them
 
 /** A message of an observation: who says it, and its words. */
-function turnNode({ role, text, num_images: num }) {
+function turnNode({ role, text, num_images: num, error }) {
   const [lines, length] = LONG_TURN;
   const isLong = text.length > length || text.split("\n").length > lines;
   const words = element("span", { class: "rdx-words-of-turn" }, ...visibleNodes(text));
   const unfold = pushButton({ class: "rdx-unfold", "aria-expanded": "false" }, () => unfold.setAttribute("aria-expanded", node.toggleAttribute("data-whole")), "whole text");
   const images = num > 0 && element("span", { class: "rdx-images" }, pluralize(num, "picture"));
-  const name = `rdx-turn${isLong ? " rdx-long" : ""}${FAILURE.test(text) ? " rdx-failed" : ""}`;
+  const name = `rdx-turn${isLong ? " rdx-long" : ""}${error ? " rdx-failed" : ""}`;
   const node = element("div", { class: name }, role && element("b", {}, `${visible(role)} `), text && words, images, isLong && unfold);
   return node;
 }

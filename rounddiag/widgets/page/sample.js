@@ -218,9 +218,9 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
 
   function showOutcome() {
     const { word, why } = trajectory.end?.outcome ?? {};
-    outcome.textContent = OUTCOMES[word] ?? (word || "outcome not recorded");
-    outcome.hidden = !word && Number.isFinite(trajectory.reward); // which a chip shows
-    [outcome.title, outcome.dataset.outcome] = [visible(why || "The file has no status, reward or final action."), word];
+    outcome.textContent = OUTCOMES[word] ?? word;
+    outcome.hidden = !word;
+    [outcome.title, outcome.dataset.outcome] = [visible(why ?? ""), word];
     const failed = trajectory.rounds.filter((round) => errorOf(trajectory, round));
     const buttons = failed.map((round) => pushButton({ class: "rdx-unfold", "data-round": round.round, title: visible(errorOf(trajectory, round)) }, () => {}, `round ${round.round}: ${visible(errorOf(trajectory, round)).slice(0, ERROR_LENGTH)}`));
     fill(errors, failed.length > 0 && element("b", {}, pluralize(failed.length, "error")), buttons);
@@ -343,7 +343,7 @@ function errorOf({ rounds, gaps }, round) {
   if (recorded) return recorded;
   const next = rounds[rounds.indexOf(round) + 1]?.round ?? null;
   const turns = gaps.filter(({ before }) => before === next).flatMap(({ turns: own = [], rest = [] }) => [...own, ...rest]);
-  return turns.map(({ text }) => text.split("\n").find((line) => FAILURE.test(line))).find(Boolean);
+  return turns.map(({ error }) => error).find(Boolean);
 }
 
 const FIRST_FACTS = ["reward", "status", "rank"]; // as in columns.py

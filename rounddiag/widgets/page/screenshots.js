@@ -159,8 +159,9 @@ function lightbox(onWanted) {
 
 // The screenshot of the current round with its action, and the one that it led to.
 
-// In pixels: a caption, the gap to the panel below, and the least height of a picture.
-const [CAPTION, PANEL_GAP, LEAST_TALL] = [24, 6, 100];
+// In pixels: a caption, the gap to the panel below, the least height of a picture, and
+// the least width of two where no plot is beside them.
+const [CAPTION, PANEL_GAP, LEAST_TALL, LEAST_WIDE] = [24, 6, 100, 520];
 const POINTING = ["click", "double_click", "drag", "move"];
 
 /** `onFrame` gets the frame in which the numbers of actions are read. */
@@ -261,11 +262,11 @@ function screenViewer({ onWanted, onFrame = (_frame) => {}, onSample = (_sample)
     const { width, height } = views?.current?.shot ?? {};
     const ratio = width ? width / height : 1.5;
     const free = Math.max(LEAST_TALL, room.height - room.panel - CAPTION - PANEL_GAP);
-    const isTall = ratio < 1; // fits its width, and scrolls
-    const alone = isTall ? room.width / ratio : Math.min(free, room.width / ratio);
+    const isTall = ratio < 1; // fits its width, but is no larger than it was, and scrolls
+    const alone = isTall ? Math.min(room.width / ratio, Math.max(height, free)) : Math.min(free, room.width / ratio);
     const [beside, below] = [Math.min(free, (room.width - 16) / 2 / ratio), Math.min((free - CAPTION) / 2, room.width / ratio)];
     const paired = Math.max(beside, below);
-    const hasTwo = !isTall && Boolean(views?.after?.shot) && paired * ratio > SIDE_ROOM[0] && 2 * paired ** 2 > alone ** 2; // of areas
+    const hasTwo = !isTall && Boolean(views?.after?.shot) && paired * ratio > (node.closest("[data-plain]") ? LEAST_WIDE : SIDE_ROOM[0]) && 2 * paired ** 2 > alone ** 2; // of areas
     seen.dataset.arranged = hasTwo ? "two" : "one";
     seen.style.setProperty("--tall", `${Math.floor(hasTwo ? paired : alone)}px`);
     seen.style.setProperty("--across", hasTwo && beside >= below ? "calc(50% - 8px)" : "100%");

@@ -55,14 +55,14 @@ function focusPanel(onNote, addressAt = (_place) => "") {
       Number.isFinite(diff) ? `${withSign(diff)} nat` : "not finite",
       number(Math.exp(diff)),
       Math.abs(diff) <= threshold ? "" : tokenRanks(tokens.rank_in_round[index], round.num_tokens, tokens.rank_in_batch[index]),
-      tokens.role ? tokens.role[index] : "not known",
+      tokens.role?.[index] ?? "",
       trainingOf(trajectory, index),
       number(Math.expm1(diff) - diff),
-      tokens.entropy ? number(tokens.entropy[index]) : "not recorded",
-      tokens.advantage ? number(tokens.advantage[index]) : "not recorded",
+      tokens.entropy ? number(tokens.entropy[index]) : "",
+      tokens.advantage ? number(tokens.advantage[index]) : "",
       `${round.round}, token ${index - round.first}`,
       groupDigits(tokens.position[index]),
-      String(tokens.token_id?.[index] ?? "not in the file"),
+      String(tokens.token_id?.[index] ?? ""),
     ];
     if (lacks) [0, 1, 2, 5].forEach((at) => (values[at] = "")); // of two engines
     table.hidden = !rows.length;

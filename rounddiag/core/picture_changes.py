@@ -1,0 +1,119 @@
+"""The pictures before and after each round, and how much of them changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from rounddiag._typing import Array
+from rounddiag.batch import Batch
+from rounddiag.columns import ColumnSource, register_column
+from rounddiag.vision import Screenshot
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# The side of a cell, in pixels of a picture that is at most so wide: as screenshots.js
+# has them.
+_CELL, _WIDTH = 8, 960
+# The shares of each batch that were computed, by round.
+_known: WeakKeyDictionary[Batch, dict[int, float]] = WeakKeyDictionary()
+
+
+def last_seen_screenshots(
+    shots: Sequence[Screenshot], num_rounds: int
+) -> list[int | None]:
+    """Return the index of the last screenshot that the model saw before each round."""
+    indices: list[int | None] = [None] * num_rounds
+    for index, shot in enumerate(shots):
+        if shot.round is not None and 0 <= shot.round < num_rounds:
+            indices[shot.round] = index
+    for number in range(1, num_rounds):
+        if indices[number] is None:
+            indices[number] = indices[number - 1]
+    return indices
+
+
+def screenshots_after(
+    shots: Sequence[Screenshot], seen: Sequence[int | None]
+) -> list[int | None]:
+    """Return the screenshot that each round's action led to, by those before rounds.
+
+    None where the next round saw no other one. After the last round it is the first
+    one without a round.
+    """
+    after = [new if new != old else None for old, new in pairwise(seen)]
+    num = len(seen)
+    begin = 0 if not seen or seen[-1] is None else seen[-1] + 1
+    last = (
+        index
+        for index, shot in enumerate(shots)
+        if index >= begin and (shot.round is None or shot.round >= num)
+    )
+    return [*after, next(last, None)][:num]
+
+
+def pictures_of_rounds(batch: Batch) -> list[list[Screenshot | None]]:
+    """Return the pictures before and after each round; None where unknown."""
+    images = batch.images or ((),) * len(batch)
+    counts = np.bincount(batch.columns.owner, minlength=len(batch)).tolist()
+    pairs = []
+    for shots, num in zip(images, counts, strict=True):
+        seen = last_seen_screenshots(shots, num)
+        places = zip(seen, screenshots_after(shots, seen), strict=True)
+        pairs += [[None if at is None else shots[at] for at in pair] for pair in places]
+    return pairs
+
+
+def changed_shares(batch: Batch, rows: Sequence[int]) -> Array:
+    """Return the share of the picture that changed in some rounds of `batch.rounds`.
+
+    It is that of cells in which any pixel differs: squares, 120 of them side by side in
+    a picture that is at least 960 pixels wide, else of 8 pixels. NaN where a picture is
+    unknown or cannot be read, or where the two differ in size. A picture is decoded
+    once for the rounds before and after it.
+    """
+    known, pairs = _known.setdefault(batch, {}), pictures_of_rounds(batch)
+    decoded: dict[int, Image | None] = {}
+    for row in sorted({*rows} - known.keys()):
+        shots = {id(shot): shot for shot in pairs[row]}
+        decoded = {
+            key: decoded[key] if key in decoded else _decode(shot)
+            for key, shot in shots.items()
+        }
+        known[row] = _changed_share(*(decoded[id(shot)] for shot in pairs[row]))
+    return np.array([known[row] for row in rows], dtype=np.float32)
+
+
+def _decode(shot: Screenshot | None) -> Image | None:
+    try:
+        return None if shot is None else shot.image().convert("RGB")
+    except Exception:  # noqa: BLE001 any kind of picture, broken in any way
+        return None
+
+
+def _changed_share(before: Image | None, after: Image | None) -> float:
+    from PIL import ImageChops  # a trainer, which imports this too, may have no Pillow
+
+    if before is None or after is None or before.size != after.size:
+        return np.nan
+    side = _CELL * max(before.width, _WIDTH)  # in 960ths of a pixel
+    columns, rows = (np.arange(0, n * _WIDTH, side) // _WIDTH for n in before.size)
+    sizes = np.asarray(ImageChops.difference(before, after))
+    # By bands of rows: 30 times as fast as `reduceat` along the first axis.
+    bands = np.array([band.max(axis=0) for band in np.split(sizes, rows[1:])])
+    return float(np.maximum.reduceat(bands, columns, axis=1).any(axis=2).mean())
+
+
+def _changes(batch: Batch) -> ColumnSource | None:
+    if not any(len(shots) > 1 for shots in batch.images or ()):
+        return None
+    return partial(changed_shares, batch, range(batch.num_rounds))
+
+
+register_column("round_change", "round", "number", _changes)
