@@ -93,15 +93,15 @@ def test_a_library_stays_in_its_layers(library: str, layers: set[str]) -> None:
 LINES = {
     "batch": 5_811,
     "capture": 2_890,
-    "checks": 4_092,
+    "checks": 4_107,
     "cli": 1_931,
     "columns": 959,
     "core": 3_929,
     "export": 862,
     "figures": 7_628,
-    "findings": 9_430,
+    "findings": 9_431,
     "loaders": 15_158,
-    "proof": 11_630,
+    "proof": 11_764,
     "runs": 2_642,
     "schema": 1_271,
     "stats": 2_949,
@@ -109,7 +109,7 @@ LINES = {
     "vision": 1_458,
     "widgets": 5_973,
     "modules": 937,
-    "tests": 83_665,
+    "tests": 83_944,
     "JavaScript": 5_581,
 }
 

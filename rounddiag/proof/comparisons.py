@@ -299,15 +299,15 @@ def compare_weights(flight: Flight) -> Line:
     if left > limit.value:
         if sizes[1] <= own:
             said += ": the update did not arrive"
-        elif is_near(given, delivery.model_language):
+        elif is_near(given, both[1]) and not is_near(*both):
             said += f", and {left:.2g} are left: pictures that it saw before are still"
             said += " those of the older vision tower"
         else:
             said += f", and {left:.2g} are left: it has other weights"
+    elif flight.scorer.has_pictures and is_near(*both):
+        said += "; the vision tower has no part in it"
     elif delivery.leaves_tower:
         said += "; it leaves the part of the vision tower out"
-    elif delivery.leaves_tower is None and flight.scorer.has_pictures:
-        said += "; the vision tower has no part in it"
     if any(is_near(delivery.server_after, each) for each in both):
         said += "; after the next sync it has this adapter: one update late"
     elif sizes[2] > own:

@@ -32,8 +32,7 @@ from rounddiag.proof.trainer import run_command
 _RANK = 8  # the smallest that vLLM takes
 _LAYERS = ("q_proj", "down_proj")  # of the language model: attention and MLP
 _TOWER = ("down_proj", "fc2")  # of the vision tower
-# Pictures that no server has seen before the change.
-(_WHITE,) = select_hypotheses(all_registered(), ["white_images"])
+(_WHITE,) = select_hypotheses(all_registered(), ["white_images"])  # new to a server
 _MOVED = math.log(2)  # nats: on average each token is twice or half as likely
 _DOUBLINGS = 24  # of the strength, at most: a factor of 1.7e7
 _GREEDY = 8  # tokens of a probe
@@ -160,16 +159,17 @@ def _draw(
 
 
 def _strength(scorer: Scorer, adapter: Adapter) -> float:
-    """Return how strong the change has to be to move tokens by a factor of 2."""
+    """Return how strong the change has to be to move tokens by `_MOVED`."""
     engine: Any = scorer.engine
     at = next((i for i, each in enumerate(scorer.batch.images or ()) if each), 0)
-    first, factor = scorer.batch[[at]], 1.0
-    for _ in range(_DOUBLINGS):
-        moved = Scorer(first, engine.adapted(adapter.times(factor))).base(0)
-        if np.abs(moved - scorer.base(at)).mean() >= _MOVED:
-            break
-        factor *= 2
-    return factor
+    first, moved = scorer.batch[[at]], 0.0
+    for factor in 2.0 ** np.arange(_DOUBLINGS):
+        scores = Scorer(first, engine.adapted(adapter.times(float(factor)))).base(0)
+        before, moved = moved, float(np.abs(scores - scorer.base(at)).mean())
+        # Behind a norm more moves them no further: told far above rounding.
+        if moved >= _MOVED or _MOVED / 8 < moved < 1.01 * before:
+            return float(factor)
+    return 1.0
 
 
 def _write(
