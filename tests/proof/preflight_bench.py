@@ -1,4 +1,4 @@
-"""What a preflight says of eleven faults and of 16 sound configurations of the stand-in.
+"""What a preflight says of 11 faults and of 16 sound configurations of the stand-in.
 
     python -m tests.proof.preflight_bench [faults|sound] [NAME ...]
 
