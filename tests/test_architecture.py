@@ -93,15 +93,15 @@ def test_a_library_stays_in_its_layers(library: str, layers: set[str]) -> None:
 LINES = {
     "batch": 5_816,
     "capture": 2_890,
-    "checks": 4_092,
+    "checks": 4_107,
     "cli": 1_926,
     "columns": 959,
     "core": 4_046,
     "export": 866,
     "figures": 7_494,
-    "findings": 9_444,
+    "findings": 9_445,
     "loaders": 15_158,
-    "proof": 11_630,
+    "proof": 11_764,
     "runs": 2_642,
     "schema": 1_285,
     "stats": 2_866,
@@ -109,7 +109,7 @@ LINES = {
     "vision": 1_458,
     "widgets": 5_859,
     "modules": 937,
-    "tests": 83_847,
+    "tests": 84_126,
     "JavaScript": 5_581,
 }
 

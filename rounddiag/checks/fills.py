@@ -40,13 +40,28 @@ _NAMES = re.compile(
 _OFF = frozenset({"", "none", "null", "false", "text", "{'type': 'text'}", "{}", "[]"})
 
 
-def recorded_grammar(batch: Batch) -> str:
-    """Return the name under which the batch records a grammar; empty if it does not."""
-    for record in (batch.meta.get("sampling"), batch.meta.get("facts")):
+def _grammars(batch: Batch) -> Iterator[tuple[str, object]]:
+    sampling, facts = batch.meta.get("sampling"), batch.meta.get("facts")
+    inner = facts.get("sampling") if isinstance(facts, Mapping) else None
+    for record in (sampling, facts, inner):
         for name, value in record.items() if isinstance(record, Mapping) else ():
             if _NAMES.fullmatch(str(name)) and str(value).lower() not in _OFF:
-                return str(name)
-    return ""
+                yield str(name), value
+
+
+def recorded_grammar(batch: Batch) -> str:
+    """Return the name under which the batch records a grammar; empty if it does not."""
+    return next((name for name, _ in _grammars(batch)), "")
+
+
+def recorded_choices(batch: Batch) -> tuple[str, ...]:
+    """Return the texts of which a recorded `choice` allows one; empty without it."""
+    for name, value in _grammars(batch):
+        record = value if isinstance(value, Mapping) else {name[-6:]: value}
+        texts = record.get("choice")
+        if isinstance(texts, list | tuple) and all(texts):
+            return tuple(map(str, texts))
+    return ()
 
 
 def _find_fills(batch: Batch) -> Fault | None:

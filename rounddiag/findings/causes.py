@@ -183,6 +183,7 @@ CAUSES: dict[str, Cause] = {
         meaning="log-probs over what a grammar allows (structured output)",
         test="Record the grammar, `choice` or schema of the requests in `sampling`, or"
         " sample without it.",
+        hypotheses=("structured_output",),
     ),
     "logit_processor": Cause(
         family="sampling",

@@ -282,24 +282,33 @@ def compare_weights(flight: Flight) -> Line:
     delivery = flight.delivery
     if isinstance(delivery, str):
         return untested("weights", delivery)
-    wanted = delivery.model_with - delivery.model_before
-    moved = delivery.server_with - delivery.server_before
-    back = delivery.server_after - delivery.server_before
+    before, given = delivery.server_before, delivery.server_with
+    both = delivery.model_with, delivery.model_language
+    target = both[bool(delivery.leaves_tower)]
     limit = flight.noise.limit(delivery.model_with, flight.kind)
-    own = flight.noise.limit(delivery.server_before, SAME_ENGINE).value
-    left = float(np.abs(delivery.server_with - delivery.model_with).mean())
-    sizes = [float(np.abs(values).mean()) for values in (wanted, moved, back)]
-    late = (
-        float(np.abs(delivery.server_after - delivery.model_with).mean()) <= limit.value
-    )
+    own = flight.noise.limit(before, SAME_ENGINE).value
+    changes = [target - delivery.model_before, given - before]
+    changes += [delivery.server_after - before, given - target]
+    *sizes, left = (float(np.abs(values).mean()) for values in changes)
+
+    def is_near(served: Array, model: Array) -> bool:
+        return float(np.abs(served - model).mean()) <= limit.value
+
     said = f"the adapter moves the model by {sizes[0]:.2g} nat,"
     said += f" the server by {sizes[1]:.2g}"
     if left > limit.value:
         if sizes[1] <= own:
             said += ": the update did not arrive"
+        elif is_near(given, both[1]) and not is_near(*both):
+            said += f", and {left:.2g} are left: pictures that it saw before are still"
+            said += " those of the older vision tower"
         else:
             said += f", and {left:.2g} are left: it has other weights"
-    if late:
+    elif flight.scorer.has_pictures and is_near(*both):
+        said += "; the vision tower has no part in it"
+    elif delivery.leaves_tower:
+        said += "; it leaves the part of the vision tower out"
+    if any(is_near(delivery.server_after, each) for each in both):
         said += "; after the next sync it has this adapter: one update late"
     elif sizes[2] > own:
         said += f"; it did not go back: {sizes[2]:.2g} nat are left"

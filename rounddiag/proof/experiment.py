@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
+from rounddiag.checks.fills import recorded_choices
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import PROVABLE, spread_families
 from rounddiag.proof.base import Base, find_base
@@ -22,6 +23,7 @@ from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import open_engine, open_low_precision
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.gate import MOST_OF_USUAL, Gate
+from rounddiag.proof.hypotheses.choices import STRUCTURED, choice_hypothesis
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     all_registered,
@@ -266,6 +268,9 @@ def prove(  # noqa: PLR0913 keywords only
     else:
         given = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
         scorer = Scorer(batch, given)
+    choices = recorded_choices(scorer.batch)
+    if choices and (names is None or STRUCTURED in names):
+        known.append(choice_hypothesis(choices, scorer.engine))
     scorer.low_precision = open_low_precision(scorer.engine)
     other = weight_hypotheses(scorer, checkpoints)
     other += adapter_hypotheses(scorer, adapters)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from rounddiag.proof.engines.dialects import Sglang
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.episodes import Prompt
 from rounddiag.proof.flight import Flight, Line, counted, untested
-from rounddiag.proof.hypotheses.hypothesis import Hypothesis
-from rounddiag.proof.trajectory import Request, Samples, Trajectory, read_scores
+from rounddiag.proof.hypotheses import all_registered, select_hypotheses
+from rounddiag.proof.trajectory import read_scores
 from rounddiag.vision import Screenshot
 from rounddiag.vision.image_tokens import TokenRuns
 from rounddiag.wording import percent, pluralize
@@ -27,6 +27,7 @@ _MESSAGES = ({"role": "user", "content": "Press the button."},)
 _FUNCTION = {"parameters": {"type": "object", "properties": {}}, "name": "press"}
 _TOOLS = ({"function": _FUNCTION, "type": "function"},)
 _SHOWN = 60  # characters of a text
+(_GREY,) = select_hypotheses(all_registered(), ["grey_images"])
 _HALF = 0.5  # of the model's change: nearer to a server that sees no picture
 
 
@@ -237,22 +238,6 @@ def _wrong_pictures(flight: Flight, reading: Reading) -> Iterator[tuple[str, str
         yield f"{reading.where}, {size}", text
 
 
-def _grey(trajectory: Trajectory, samples: Samples) -> Request:
-    del samples
-    whole = Request.of_sample(trajectory)
-    shown = tuple(replace(picture, look="grey") for picture in whole.pictures)
-    return replace(whole, pictures=shown)
-
-
-GREY = Hypothesis(
-    name="grey_pictures",
-    cause="dropped_image",
-    says="grey pictures of the same size",
-    edit=_grey,
-    needs=frozenset({"pictures"}),
-)
-
-
 def _compare_looks(flight: Flight, same: str) -> Line:
     """Show grey pictures: a server that sees them moves as the model does.
 
@@ -266,7 +251,7 @@ def _compare_looks(flight: Flight, same: str) -> Line:
             continue
         try:
             (served, moved), (own, wanted) = (
-                (base := scorer.base(sample), scorer.scores((GREY,), sample) - base)
+                (base := scorer.base(sample), scorer.scores((_GREY,), sample) - base)
                 for scorer in (flight.served, flight.scorer)
             )
         except RounddiagError as error:

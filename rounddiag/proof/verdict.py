@@ -12,8 +12,10 @@ import pandas as pd
 import torch
 
 from rounddiag.batch import Batch
+from rounddiag.checks.fills import recorded_choices, recorded_grammar
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.gate import Gate
+from rounddiag.proof.hypotheses.choices import STRUCTURED
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.judge import MOST_RESIDUAL_TO_NOISE, Opinion
 from rounddiag.proof.proof import NOT_APPLICABLE, ONLY, Conclusion, Proof
@@ -277,6 +279,9 @@ def _list_skipped(scorer: Scorer) -> dict[str, str]:
     skipped = {}
     if not any(name.startswith(WEIGHTS) for name in scorer.weights):
         skipped["older weights"] = "no checkpoints given"
+    grammar = recorded_grammar(scorer.batch)
+    if grammar and not recorded_choices(scorer.batch):
+        skipped[STRUCTURED] = f"`{grammar}` is recorded; only a `choice` is masked"
     if isinstance(scorer.engine, ServerEngine) and scorer.engine.dialect.cache_note:
         skipped["stale cache of the server"] = scorer.engine.dialect.cache_note
     if scorer.unscored:

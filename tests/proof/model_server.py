@@ -13,11 +13,13 @@ import sys
 import threading
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from PIL import Image
+from safetensors.torch import load_file
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from rounddiag.proof.chat import Chat
 from rounddiag.proof.engines.adapters import Adapter, open_adapter
@@ -58,6 +60,9 @@ class ModelServer(FakeServer):
         `no_pixels` shows black ones.
     updates: What it does with an adapter: `arrive`, `never`, or one `late`.
     keeps_cache: Whether the cache stays as it is when an adapter arrives.
+    keeps_pictures: Whether encoded pictures stay, as where its folder is overwritten.
+    tower: Whether an adapter's part of the vision tower is `taken`, left `out`, or the
+        adapter `refused`.
     """
 
     engine: LocalEngine = None  # type: ignore[assignment]
@@ -70,10 +75,13 @@ class ModelServer(FakeServer):
     blind: str = ""
     updates: str = "arrive"
     keeps_cache: bool = False
+    keeps_pictures: bool = False
+    tower: str = "taken"
     adapter: Adapter | None = None
     waiting: Adapter | None = None
     caches: dict[str, list[Any]] = field(default_factory=dict)
     seen: dict[str, Any] = field(default_factory=dict)
+    encoded: dict[bytes, Any] = field(default_factory=dict)
     generator: torch.Generator = field(
         default_factory=lambda: torch.Generator().manual_seed(0)
     )
@@ -88,11 +96,12 @@ class ModelServer(FakeServer):
     def answer(self, path: str, body: Any) -> tuple[int, Any]:
         """Return status and answer."""
         asked = {
-            "/v1/chat/completions": self._read_messages,
-            "/v1/completions": lambda body: self._complete(
-                body["prompt"], [], body, body
+            "/v1/chat/completions": lambda body: (200, self._read_messages(body)),
+            "/v1/completions": lambda body: (
+                200,
+                self._complete(body["prompt"], [], body, body),
             ),
-            "/inference/v1/generate": self._generate_text,
+            "/inference/v1/generate": lambda body: (200, self._generate_text(body)),
             "/load_adapter": self._load,
         }
         if body is None or path not in asked:
@@ -100,20 +109,31 @@ class ModelServer(FakeServer):
         if "trace_decode_token_ids" in body.get("sampling_params", {}):
             return 400, {"error": "Trace replay is disabled"}
         with self.lock, torch.inference_mode():
-            return 200, asked[path](body)
+            return asked[path](body)
 
     def _generate_text(self, body: Any) -> Any:
         urls = [part["url"] for part in body.get("content_parts", [])]
         return self._complete(body["token_ids"], urls, body["sampling_params"], body)
 
-    def _load(self, body: Any) -> None:
+    def _load(self, body: Any) -> tuple[int, Any]:
         given = open_adapter(body["folder"], self.engine.model)
+        names = load_file(f"{body['folder']}/adapter_model.safetensors")
+        if self.tower == "refused" and any("vis" in name for name in names):
+            return 400, {"error": "unexpected modules"}
+        if self.tower == "out":
+            named = self.engine.model.named_modules()
+            tower = {layer for name, layer in named if "vis" in name}
+            language = tuple(each for each in given.layers if each not in tower)
+            given = replace(given, layers=language)
         if self.updates == "arrive":
             self.adapter = given
         elif self.updates == "late":
             self.adapter, self.waiting = self.waiting, given
         if not self.keeps_cache:
             self.caches.clear()
+        if not self.keeps_pictures:
+            self.encoded.clear()
+        return 200, None
 
     def _read_messages(self, body: Any) -> Any:
         urls: list[str] = []
@@ -268,11 +288,25 @@ class ModelServer(FakeServer):
         first = int(rows[:before].sum())
         number = int(rows[before:last].sum())
         values = pixels["pixel_values"][first : first + number]
+        values = values.to(self.engine.model.dtype).split(rows[before:last].tolist())
+        shown = zip(values, grids[before:last], strict=True)
+        features = tuple(self._encode(*each) for each in shown)
+        encoded = BaseModelOutputWithPooling(pooler_output=features)
         return {
-            "pixel_values": values.to(self.engine.model.dtype),
+            "mm_encoder_outputs": {"image": encoded},
             "image_grid_thw": grids[before:last],
             "mm_token_type_ids": is_image[None, begin:stop].int(),
         }
+
+    def _encode(self, patches: Any, grid: Any) -> Any:
+        """Return the features of a picture, once for each until an adapter arrives."""
+        key = patches.float().numpy().tobytes() + grid.numpy().tobytes()
+        if key not in self.encoded:
+            found = self.engine.model.get_image_features(
+                pixel_values=patches, image_grid_thw=grid[None], return_dict=True
+            )
+            self.encoded[key] = found.pooler_output[0]
+        return self.encoded[key]
 
     def _decode(
         self, logits: Any, cache: Any, position: int, settings: Any

@@ -1,4 +1,4 @@
-"""What a preflight says of nine faults and of 14 sound configurations of the stand-in.
+"""What a preflight says of 11 faults and of 16 sound configurations of the stand-in.
 
     python -m tests.proof.preflight_bench [faults|sound] [NAME ...]
 
@@ -76,6 +76,7 @@ FAULTS = {
     "processed log-probs": Case(lambda: {"mode": "processed"}, "sampling"),
     "older adapter": Case(lambda: {"updates": "late"}, "weights"),
     "update never delivered": Case(lambda: {"updates": "never"}, "weights"),
+    "pictures of the older tower": Case(lambda: {"keeps_pictures": True}, "weights"),
     "cache kept over an update": Case(
         lambda: {"has_cache": True, "keeps_cache": True}, "cache"
     ),
@@ -141,6 +142,8 @@ SOUND = {
     "large pictures, cache": Case(
         lambda: {"has_cache": True}, folder=sized(50176, 100352)
     ),
+    "adapters of the language model": Case(lambda: {"tower": "out"}),
+    "no adapter of the tower": Case(lambda: {"tower": "refused"}),
     "other pictures": Case(dict, options={"seed": 1}),
     "text": Case(dict, folder=text_model),
     "text, cache and chunks": Case(

@@ -14,6 +14,7 @@ from rounddiag.errors import FrameError
 from rounddiag.findings.causes import PROVABLE
 from rounddiag.proof import Proof
 from rounddiag.proof.hypotheses import all_registered
+from rounddiag.proof.hypotheses.choices import STRUCTURED
 from rounddiag.proof.hypotheses.sampling import FITTED
 from tests.figures.plots import shapes, words
 from tests.proof.fake_server import make_batch, score
@@ -90,4 +91,4 @@ def test_findings_name_the_call_that_proves_them() -> None:
 def test_provable_causes_are_those_of_hypotheses() -> None:
     registered = {hypothesis.cause for hypothesis in all_registered()}
     fitted = {family.cause for family in FITTED}
-    assert registered | fitted | OF_COLUMNS == PROVABLE
+    assert registered | fitted | OF_COLUMNS | {STRUCTURED} == PROVABLE

@@ -209,6 +209,7 @@ def test_no_server_is_exit_code_two(capsys: pytest.CaptureFixture[str]) -> None:
         ("thoughts dropped", "processed log-probs", "cache kept over an update"),
         ("bos twice", "update never delivered"),
         ("older adapter",),
+        ("pictures of the older tower",),
         ("3 prompt tokens lost", "other max_pixels"),
         ("image dropped",),
         ("pixels dropped",),
@@ -228,6 +229,40 @@ def test_planted_faults_are_each_found_in_their_own_line(
     for name in names:
         assert rows.loc[FAULTS[name].check, "result"] == "fails", (name, result)
         assert rows.loc[FAULTS[name].check, "where"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "result", "said"),
+    [
+        ({}, "passes", ""),
+        ({"tower": "out"}, "passes", "it leaves the part of the vision tower out"),
+        ({"tower": "refused"}, "passes", "the vision tower has no part in it"),
+        ({"keeps_pictures": True}, "fails", "still those of the older vision tower"),
+    ],
+)
+def test_a_part_of_the_vision_tower_is_delivered_or_said_not_to_be(
+    engine: LocalEngine,
+    options: dict[str, Any],
+    result: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An adapter that a server leaves out and one behind stale pictures look alike.
+
+    Of pictures that it has seen: white ones, which it has not, tell them apart.
+    """
+    pytest.importorskip("peft", reason="peft is the extra `lora`")
+    monkeypatch.setattr(
+        "rounddiag.proof.preflight.make_episodes",
+        lambda engine, seed: make_episodes(engine, seed)[:2],
+    )
+    with serving(ModelServer(engine=engine, **options)) as server:
+        flown = rd.preflight(trainer(), server.url, after=server.sync)
+    row = flown.frame.set_index("check").loc["weights"]
+    assert row["result"] == result, row["why"]
+    assert said in row["why"]
+    assert ("tower" in row["why"]) == bool(said)
 
 
 def plant(*names: str) -> Case:

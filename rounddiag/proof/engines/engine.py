@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -60,12 +60,16 @@ class Readout:
     head: Callable[[Tensor], Tensor]
     tokens: Tensor
     seen: Seen
+    _kept: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
 
     def log_probs(self, processors: Sequence[Processor] = ()) -> Array:
         """Return the log-probs of the tokens after processors, shape (n,)."""
         if not processors:
             return self._plain[0]
-        logits, columns, seen = self._kept
+        ids = tuple(token for each in processors for token in each.ids)
+        if ids not in self._kept:
+            self._kept[ids] = self._keep(ids)
+        logits, columns, seen = self._kept[ids]
         chosen = chosen_log_probs(logits, columns, seen, processors)
         return chosen.double().numpy()
 
@@ -121,20 +125,20 @@ class Readout:
         columns = self._by_chunks(compute).double().numpy()
         return columns[:, 0], columns[:, 1]
 
-    @cached_property
-    def _kept(self) -> tuple[Tensor, Tensor, Seen]:
-        """Logits from which all processors follow, columns of tokens, ids before them.
+    def _keep(self, more: tuple[int, ...]) -> tuple[Tensor, Tensor, Seen]:
+        """Return logits that processors need, columns of tokens, ids before them.
 
-        The ids that the sample has, the likeliest others of each token, and the rest in
-        bins of their logits. Of a small vocabulary all.
+        The ids that the sample has and `more`, the likeliest others of each token, and
+        the rest in bins of their logits. Of a small vocabulary all.
         """
         size = self.seen.size
         if size <= _WHOLE:
             logits = self._by_chunks(lambda logits, _: logits)
             seen = replace(self.seen, ids=self.seen.ids.cpu())
             return logits, self.tokens, seen
-        names, ids = self.seen.ids.cpu().unique(return_inverse=True)
-        number = len(names)
+        own = self.seen.ids.cpu()
+        names = torch.cat([own, own.new_tensor(more)]).unique()
+        ids, number = torch.searchsorted(names, own), len(names)
 
         def compute(logits: Tensor, rows: Tensor) -> Tensor:
             del rows

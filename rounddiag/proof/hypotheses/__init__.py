@@ -9,6 +9,7 @@
 `history`       earlier rounds as other ids than those that were written
 `contexts`      of samples joined from steps: contexts built from those of other rounds
 `sampling`      temperature, truncation, penalties, bias: from logits alone
+`choices`       structured output by a fixed list of texts, where it is recorded
 `numerics`      8 bits, other experts, rounded frequencies, tokens decoded one by one
 ==============  ==================================================================
 """

@@ -45,7 +45,7 @@ class Seen:
         return self._count(torch.zeros_like(self.begin), self.begin)
 
     def column(self, token_id: int) -> int:
-        """Return the column of the logit of an id that the sample has."""
+        """Return the column of the logit of an id that has one of its own."""
         if self.names is None:
             return token_id
         return int(torch.searchsorted(self.names, token_id))
@@ -78,11 +78,15 @@ Step = Callable[[Tensor, Seen, float], Tensor]
 
 @dataclass(frozen=True)
 class Processor:
-    """A step of a sampler, with its number; `rank` is its place among several."""
+    """A step of a sampler, with its number; `rank` is its place among several.
+
+    It needs the logits of `ids`, beside those of the sample and the likeliest.
+    """
 
     step: Step
     value: float
     rank: int
+    ids: tuple[int, ...] = ()
 
     def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
         """Return other logits."""
