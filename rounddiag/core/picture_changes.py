@@ -59,13 +59,18 @@ def screenshots_after(
 
 
 def pictures_of_rounds(batch: Batch) -> list[list[Screenshot | None]]:
-    """Return the pictures before and after each round; None where unknown."""
+    """Return the pictures before and after each round; None where unknown.
+
+    That of an earlier round is not the one before a round that got none itself: the
+    screen may have changed since.
+    """
     images = batch.images or ((),) * len(batch)
     counts = np.bincount(batch.columns.owner, minlength=len(batch)).tolist()
     pairs = []
     for shots, num in zip(images, counts, strict=True):
         seen = last_seen_screenshots(shots, num)
-        places = zip(seen, screenshots_after(shots, seen), strict=True)
+        own = [new if new != old else None for old, new in pairwise([None, *seen])]
+        places = zip(own, screenshots_after(shots, seen), strict=True)
         pairs += [[None if at is None else shots[at] for at in pair] for pair in places]
     return pairs
 

@@ -12,7 +12,7 @@ from rounddiag.batch.layout import reward_scale
 from rounddiag.wording import with_minus
 
 SUCCESS_NAMES = r"((is|was|has)_)?(solved|success(ful)?|passed|won|resolved|correct)"
-_UNSET = ("false", "0", "no", "none", "null")
+_UNSET = ("", "false", "0", "no", "none", "null")
 _FLAGS = (*_UNSET, "true", "1", "yes")  # a share or a count of successes is none
 # What a column of this name says if it is a flag that is set, or a text that is there.
 _OF_NAMES = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ NAN = float("nan")
 
 
 def attempts(
-    rewards: Sequence[float], tasks: Sequence[str], column: str = "group"
+    rewards: Sequence[float], tasks: Sequence[Any], column: str = "group"
 ) -> rd.Batch:
     batch = padded(*[[[value]] * len(rewards) for value in (1, -1.0, -1.0)])
     batch = replace(batch, rewards=torch.tensor(rewards, dtype=torch.float64))
@@ -72,6 +73,43 @@ def test_the_sides_can_be_swapped(scores: list[tuple[float, float]]) -> None:
     ends = [there.attrs["ci_low"], there.attrs["ci_high"]]
     assert ends == pytest.approx([-back.attrs["ci_high"], -back.attrs["ci_low"]])
     assert ends[0] <= there.attrs["mean_difference"] <= ends[1]
+
+
+# By hand, with n + 2 tasks: 5 of 5 gained are 5/7 +- 1.96 sqrt(5 + 1 - 25/7) / 7; no
+# change of 5 is +- 1.96 / 7; 9 of 10 gained are 9/12 +- 1.96 sqrt(9 + 1 - 81/12) / 12.
+@pytest.mark.parametrize(
+    ("gained", "equal", "interval"),
+    [(5, 0, (0.2780, 1)), (0, 5, (-0.2800, 0.2800)), (9, 1, (0.4555, 1))],
+)
+def test_the_interval_has_a_width_and_stays_within_scores(
+    gained: int, equal: int, interval: tuple[float, float]
+) -> None:
+    tasks = [str(task) for task in range(gained + equal)]
+    sides = [attempts([0.0] * len(tasks), tasks)]
+    sides.append(attempts([1.0] * gained + [0.0] * equal, tasks))
+    found = rd.compare_outcomes(*sides).attrs
+    assert (found["ci_low"], found["ci_high"]) == pytest.approx(interval, abs=1e-4)
+
+
+def test_scores_that_are_no_share_and_differ_alike_have_no_interval() -> None:
+    tasks = [*"abcde"]
+    found = rd.compare_outcomes(attempts([2] * 5, tasks), attempts([3] * 5, tasks))
+    assert math.isnan(found.attrs["ci_low"])
+
+
+def test_attempts_without_a_task_are_counted_and_left_out() -> None:
+    before = attempts([0, 1, 1], [1, 2, None], "task")
+    after = attempts([1, 0], [1.0, NAN], "task")
+    found = rd.compare_outcomes(before, after)
+    assert found["task"].tolist() == ["1", "2"]
+    assert found.attrs["num_unnamed"] == 2
+    assert found.attrs["mean_difference"] == 1
+
+
+def test_the_order_of_attempts_changes_nothing() -> None:
+    rewards = [0.1, 0.2, 0.3, 0.7]
+    sides = [attempts(each, ["x"] * 4) for each in (rewards, rewards[::-1])]
+    assert rd.compare_outcomes(*sides)["change"].tolist() == ["equal"]
 
 
 def test_a_column_of_tasks_comes_before_the_groups() -> None:

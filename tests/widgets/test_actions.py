@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -48,11 +49,25 @@ def test_an_observation_or_a_column_says_the_error() -> None:
             "sample": np.zeros(2, int),
             "round": np.arange(2),
             "error": np.array(["", "lost"]),
+            "status": np.array(["error", "error"]),
         },
     )
     rows = action_rows(batch)
+    assert rows["error"].tolist() == ["error", "lost"]  # an empty text says nothing
+    columns = {k: v for k, v in batch.round_columns.items() if k != "status"}
+    rows = action_rows(replace(batch, round_columns=columns))
     assert rows["error"].tolist() == ["Error: no", "lost"]
     assert not rows["is_repeated"].any()
+
+
+def test_a_round_without_a_picture_of_its_own_is_not_called_unchanged() -> None:
+    shots = [
+        RawScreenshot(mode="L", width=1, height=1, data=lambda: b"x", round=number)
+        for number in (0, 2, 3)
+    ]
+    turns = [("user", "go"), ("assistant", "click(1, 2)")]
+    batch = rd.Batch.from_turns([turns * 4], images=[tuple(shots)])
+    assert action_rows(batch)["is_unchanged"].tolist() == [False, False, True, False]
 
 
 def test_the_list_and_the_heatmap_have_one_order(osworld: rd.Batch) -> None:
