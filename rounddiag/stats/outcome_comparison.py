@@ -74,6 +74,14 @@ def compare_outcomes(
     (['equal'], 0.0)
     """
     before, after = (open_measured(side).require_batch() for side in (a, b))
+    for side, batch in (("a", before), ("b", after)):
+        if batch.rewards is None:
+            raise BatchError.build(
+                key=side,
+                expected="a batch with rewards",
+                found="none",
+                advice="Name their column: `rd.load(path, columns={'rewards': ...})`.",
+            )
     by, *names = _shared_tasks(before, after)
     sides = [*map(_scores, (before, after), names, ("_a", "_b"))]
     rows = sides[0].join(sides[1], how="outer")
@@ -158,7 +166,6 @@ def _name(task: Any) -> str | None:  # noqa: ANN401 a value of a column
 
 def _scores(batch: Batch, tasks: _Tasks, suffix: str) -> pd.DataFrame:
     """Return the mean reward of the attempts at each task, and how many are known."""
-    batch.require("rewards")
     rewards: Any = batch.rewards
     of_tasks = pd.Series(to_numpy(rewards.double())).groupby(tasks)
     columns = {"score": of_tasks.mean(), "num_attempts": of_tasks.count()}
