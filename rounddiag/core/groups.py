@@ -196,9 +196,9 @@ def describe_row_weights(batch: Batch) -> str:
         return ""
     weights = (rows["row_weight"], rows["row_weight"] / num_rows)
     share, even = (float(each[rows["mean"] < 0].sum() / each.sum()) for each in weights)
-    does = "The loss averages" if mode else "Where a loss averages"
+    does, so = ("The loss averages", "so ") if mode else ("Where a loss averages", "")
     return (
-        f"{does} rows (`{_OVER_ROWS}`), {'so ' * bool(mode)}a trajectory weighs by its"
+        f"{does} rows (`{_OVER_ROWS}`), {so}a trajectory weighs by its"
         f" number of rows, {num_rows.min()} to {num_rows.max()}: those with a negative"
         f" advantage have {percent(share)} of the gradient weight, and"
         f" {percent(even)} if trajectories weigh alike."

@@ -189,8 +189,9 @@ class Finding:
     def _hypotheses(self) -> list[str]:
         """What a proof tests: the cause that is named, and families."""
         is_named = self.cause in CAUSES and CAUSES[self.cause].hypotheses
+        named = [self.cause] if is_named else []
         provable = [row for row in self.candidates if row.hypotheses]
-        return [*[self.cause] * bool(is_named), *group_families(provable)]
+        return [*named, *group_families(provable)]
 
     def tokens(self) -> pd.DataFrame:
         """Return its tokens: `sample, round, token, diff` and the two log-probs.

@@ -21,7 +21,7 @@ from rounddiag.core.aggregation import run_sums
 from rounddiag.findings.conditions import ColumnOfTokens
 from rounddiag.findings.slices import overdispersion, scan
 from rounddiag.findings.view import View
-from rounddiag.wording import join_names
+from rounddiag.wording import join_names, pluralize
 
 LONGEST_PERIOD, MIN_PERIODS = 16, 4  # samples; how often a period must fit
 _MAX_BLOCK_ROWS = 1024  # all blocks of n samples are n^2 / 2 sums
@@ -202,7 +202,7 @@ class _Sets(SampleCounts):
         chosen, penalty = _best_set(h, e, self.whole)
         rows = np.sort(self.present[chosen])
         names = join_names(rows.tolist())
-        text = f"in sample{'s' * (len(rows) > 1)} {names}"
+        text = f"in sample {names}" if len(rows) == 1 else f"in samples {names}"
         yield self._candidate(SAMPLE_SET, rows, text, len(rows), penalty)
 
     def groups(self) -> Iterator[_Candidate]:
@@ -218,7 +218,7 @@ class _Sets(SampleCounts):
         h = np.bincount(group, weights=self.hits, minlength=num)
         chosen, penalty = _best_set(h[known], e[known], self.whole)
         rows = np.flatnonzero(np.isin(group, known[chosen]))
-        text = f"in {len(chosen)} whole group{'s' * (len(chosen) > 1)}"
+        text = f"in {pluralize(len(chosen), 'whole group')}"
         yield self._candidate(GROUPS, rows, text, len(chosen), penalty)
 
     def unions(self, columns: Sequence[ColumnOfTokens]) -> Iterator[_Candidate]:

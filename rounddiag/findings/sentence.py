@@ -164,7 +164,7 @@ def _of_samples(place: Place, num: int, total: int) -> str:
     scope = _samples(num, total)
     if scope and any(condition.column in LISTS for condition in place.conditions):
         return f" ({scope.removeprefix('in ')})"
-    return f", {scope}" * bool(scope)
+    return f", {scope}" if scope else ""
 
 
 def write_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -363,7 +363,8 @@ def _advise_on_level(diagnosis: Diagnosis) -> str:
     level, usual = diagnosis.level, diagnosis.reference
     kind = f"{usual.meaning}{' (assumed)' if diagnosis.kind_is_assumed else ''}"
     text = f"Up to {usual.usual:.2g} nat is usual for {kind}"
-    text += f", {usual.basis}" * bool(usual.basis)
+    if usual.basis:
+        text += f", {usual.basis}"
     text += "."
     if np.isfinite(level.low):
         interval = f"{level.low:.2g} to {level.high:.2g} nat"

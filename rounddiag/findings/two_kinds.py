@@ -52,7 +52,7 @@ class TwoKinds:
         which = f"{num:,} of {pluralize(self.num_units, self.unit)}"
         if self.unit == "round":
             names = join_names(self.differing.tolist(), num, most=8)
-            which = f"round{'s' * (num > 1)} {names}"
+            which = f"round {names}" if num == 1 else f"rounds {names}"
         verb = "differs" if num == 1 else "differ"
         size = f"{self.mean:.2g} nat on average"
         return f"{which} {verb} by {size}; the others {self.elsewhere}"

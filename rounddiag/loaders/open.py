@@ -72,10 +72,9 @@ def read_files(
         source = f"{path} ({len(files)} files)"
         if refused:
             reasons = [f"{name}: {reason}" for name, reason in refused.items()]
-            more = [f"and {len(reasons) - _MAX_REASONS} more"] * (
-                len(reasons) > _MAX_REASONS
-            )
-            entry = {"not_opened": [*reasons[:_MAX_REASONS], *more]}
+            if num_more := max(len(reasons) - _MAX_REASONS, 0):
+                reasons[_MAX_REASONS:] = [f"and {num_more} more"]
+            entry = {"not_opened": reasons}
             batch = batch.with_meta({**batch.meta, **entry})
     else:
         batch = read_file(files[0], columns)[1]

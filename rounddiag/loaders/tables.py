@@ -464,8 +464,10 @@ def with_picture_column(
         images = batch.images or tuple(() for _ in read)
         batch = with_pictures(replace(batch, images=images), pictures)
     num_unread = sum(row.count(None) for row in read)
-    fact = f"{num_unread} of `{name}` are not pictures in the file: paths are not"
-    facts = [*batch.meta.get("screenshots", []), *[f"{fact} opened"] * (num_unread > 0)]
+    facts = [*batch.meta.get("screenshots", [])]
+    if num_unread:
+        paths = "are not pictures in the file: paths are not opened"
+        facts.append(f"{num_unread} of `{name}` {paths}")
     notes = {**left_out_entry(unread), **({"screenshots": facts} if facts else {})}
     return batch.with_meta({**batch.meta, **notes})
 

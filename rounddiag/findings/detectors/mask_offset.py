@@ -56,7 +56,8 @@ def mask_offset(view: View) -> Evidence | None:
     before = np.abs(rounds.a[lost] - rounds.b[lost])
     if not noise.is_reached(away, rounds.b[gained]):
         return None
-    moved = with_minus(f"{offset:+d} token{'s' * (abs(offset) != 1)}")
+    unit = "token" if abs(offset) == 1 else "tokens"
+    moved = with_minus(f"{offset:+d} {unit}")
     more = with_minus(f", and by {growth:+d} more with each round") if growth else ""
     return Evidence(
         tokens=tokens,

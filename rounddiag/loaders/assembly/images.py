@@ -172,7 +172,8 @@ def _join_sizes(sizes: list[int]) -> str:
 
 def _shorten(facts: list[str]) -> list[str]:
     num_more = len(facts) - _MAX_FACTS
-    return [*facts[:_MAX_FACTS], *[f"and {num_more} more"] * (num_more > 0)]
+    more = [f"and {num_more} more"] if num_more > 0 else []
+    return [*facts[:_MAX_FACTS], *more]
 
 
 def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a file holds

@@ -201,7 +201,7 @@ def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     theirs, left_out = collect_columns(tags)
     # `extra_info` is the queue's: `_compute_old_log_prob` sets the temperature there.
     extra = object_in(payload.get("extra_info"))
-    used = {"tensordict", "tags", "keys", *["extra_info"] * bool(extra)}
+    used = {"tensordict", "tags", "keys"} | ({"extra_info"} if extra else set())
     facts = {str(k): v for k, v in payload.items() if k not in used}
     table = table_of(
         fields, columns={**theirs, **ours}, info={**OWN_PASS, **extra, **facts}

@@ -170,7 +170,7 @@ def _take_raw_reward(columns: Columns, rewards: list[Any]) -> list[str]:
     positions = whole_numbers(columns.get("rollout_position", default))
     valid = [at for at in positions if at is not None and 0 <= at < len(rewards)]
     if not rewards or len(valid) < max(count, 1):
-        return ["raw_reward"] * bool(rewards)
+        return ["raw_reward"] if rewards else []
     if "rewards" in columns:
         columns["normalized_reward"] = columns["rewards"]
     columns["rewards"] = [rewards[at] for at in valid]
