@@ -223,6 +223,7 @@ def test_the_name_of_a_family_stands_for_its_causes_with_hypotheses() -> None:
         "position_ids",
         "temperature",
         "truncated_sampling",
+        "structured_output",
         "logit_processor",
     ]
     assert spread_families(["mask", "no_such"]) == ["mask", "no_such"]
