@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -110,7 +111,10 @@ class Answer:
         if batch.images is not None:
             for tile in frames["tiles"].itertuples():
                 if not 0 <= tile.picture < (num := len(batch.images[tile.sample])):
-                    _fail(f"picture {tile.picture} of sample {tile.sample}", f"{num}")
+                    _fail(
+                        f"picture {tile.picture} of sample {tile.sample}",
+                        pluralize(num, "picture"),
+                    )
         known = frames["alternatives"].query("is_sampled")
         own = token_frame(batch, ["token_id"]).rename(columns={"token_id": "own"})
         both = known.merge(own, "left", on=[*TOKENS.keys])
@@ -182,22 +186,24 @@ def load_answer(path: str | os.PathLike[str], batch: Batch | None = None) -> Ans
         _require_types("notes", (made.notes,), *(str for _ in made.notes))
         _require_types("statements", made.statements, int, int, str)
         _require_types("asked", made.asked, int, int, int, str, str)
-        places = {name: frames[name][["sample", "round"]].to_numpy() for name in frames}
-        known = {each[:2] for each in made.asked}
-        for name, named in {**places, "statements": made.statements}.items():
-            for sample, number, *_ in named:
-                if (sample, number) not in known:
-                    msg = f"`{name}` has sample {sample}, round {number}: not asked"
-                    raise ValueError(msg)
+        keys = [f[["sample", "round"]].itertuples(index=False) for f in frames.values()]
+        asked = {each[:2] for each in made.asked}
+        for sample, number, *_ in chain(made.statements, *keys):
+            if (sample, number) not in asked:
+                msg = f"sample {sample}, round {number}, that was not asked about"
+                raise ValueError(msg)
         return made
 
     answer = read_answer(path, make)
     return answer if batch is None else answer.fit(batch)
 
 
-def _require_types(name: str, rows: object, *kinds: type) -> None:
-    is_rows = isinstance(rows, tuple) and all(isinstance(row, tuple) for row in rows)
-    if not is_rows or any(tuple(map(type, row)) != kinds for row in rows):
+def _require_types(name: str, rows: Any, *kinds: type) -> None:  # noqa: ANN401 of a file
+    """Raise a ValueError unless these are rows of such types."""
+    wanted = (tuple, *kinds)
+    if type(rows) is not tuple or any(
+        (type(row), *map(type, row)) != wanted for row in rows
+    ):
         msg = f"`{name}`: {rows!r:.80} of other types"
         raise ValueError(msg)
 

@@ -115,7 +115,7 @@ def ask(
     return _Question(batch, opened, samples, named, begin, budget_s).answer(places)
 
 
-def _find_places(batch: Batch, at: str | Sequence[str]) -> _Places:
+def _find_places(batch: Batch, at: object) -> _Places:
     places: _Places = {}
     for text in at if isinstance(at, Iterable) and not isinstance(at, str) else [at]:
         sample, number, token = Address.parse(text).locate(batch)

@@ -426,7 +426,7 @@ def test_an_answer_is_of_one_batch(answer: Answer) -> None:
         (batch[:4], "no sample 18"),
         (renamed, "sample task-11/1"),
         (other, "other tokens"),
-        (blank, "0"),
+        (blank, "0 pictures"),
     ]:
         with pytest.raises(BatchError, match=f"`answer`.*found {found}"):
             answer.fit(wrong)
