@@ -92,12 +92,13 @@ class Answer:
 
         Samples of a part keep the number in the whole batch.
         """
-        rows, row_of = rows_of_whole(batch), {}
+        numbers, rows, row_of = numbers_in_whole(batch), rows_of_whole(batch), {}
         for sample, number, whole, name, digest in self.asked:
             place = f"{name or f'sample {whole}'} / r{number}"
             if whole not in rows:
                 _fail(place, f"no sample {whole} in this batch")
-            row_of[sample] = row = rows[whole]
+            is_there = numbers[sample : sample + 1] == [whole]  # also one of equals
+            row_of[sample] = row = sample if is_there else rows[whole]
             _, _, _, own_name, own_digest = identify(batch, row, number)
             if name and own_name and name != own_name:
                 _fail(place, f"sample {own_name}")

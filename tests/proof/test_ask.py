@@ -410,6 +410,8 @@ def test_an_answer_follows_its_samples(answer: Answer) -> None:
     assert again.asked == answer.fit(batch[order][40:50]).fit(batch[order]).asked
     assert [each[:2] for each in again.asked] == [(45, 3), (46, 0)]
     assert set(again.tiles["sample"]) == {45, 46}
+    twice = again.fit(batch[[18, 17, 18, 17]])
+    assert {each[0] for each in twice.fit(batch[[18, 17, 18, 17]]).asked} == {2, 3}
     assert {each[0] for each in again.statements} == {45, 46}
     pd.testing.assert_frame_equal(again.fit(batch[16:20]).tiles, answer.tiles)
 
