@@ -91,25 +91,25 @@ def test_a_library_stays_in_its_layers(library: str, layers: set[str]) -> None:
 # and of the tests; and lines of JavaScript. A change that raises a number edits it here
 # and says why in its message; one that lowers it lowers it here.
 LINES = {
-    "batch": 5_816,
+    "batch": 5_818,
     "capture": 2_890,
     "checks": 4_107,
-    "cli": 1_926,
+    "cli": 1_928,
     "columns": 959,
     "core": 4_051,
-    "export": 866,
-    "figures": 7_494,
+    "export": 864,
+    "figures": 7_499,
     "findings": 9_448,
-    "loaders": 15_160,
-    "proof": 11_764,
+    "loaders": 15_163,
+    "proof": 11_896,
     "runs": 2_642,
     "schema": 1_285,
     "stats": 2_914,
     "text": 956,
     "vision": 1_458,
-    "widgets": 5_859,
+    "widgets": 5_874,
     "modules": 937,
-    "tests": 84_179,
+    "tests": 84_307,
     "JavaScript": 5_581,
 }
 

@@ -67,7 +67,7 @@ class Address:
             raise BatchError.build(
                 key="address",
                 expected="a place such as `step 40 / task-08/1 / r3 / t17`",
-                found=f"{text!r:.80}" if isinstance(text, str) else f"a {type(text)}",
+                found=f"{text!r:.80}",
                 advice="Step, round and token can be left out.",
             )
         numbers = {

@@ -337,7 +337,8 @@ class Batch:
             raise BatchError.build(
                 key="sample",
                 expected=f"the id of one sample, or a number below {self.num_samples}",
-                found=f"{sample!r:.80} of {pluralize(len(numbers), 'sample')}",
+                found=f"{sample!r:.80}: {len(numbers)} of"
+                f" {pluralize(self.num_samples, 'sample')}",
                 advice="`rounddiag.sample_frame(batch)` lists samples and their ids.",
             )
         return numbers[0]

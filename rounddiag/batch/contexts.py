@@ -168,8 +168,8 @@ def context(
     Context(sample=4, round=2, engine='old', num_tokens=144, num_images=3, \
 follows='append')
     """
-    sample, round_ = batch.sample_number(sample), int(round)
-    _require(batch, sample, round_, engine)
+    sample = batch.sample_number(sample)
+    round_ = _require(batch, sample, round, engine)
     if batch.response_ids is None and batch.pieces is None:
         raise MissingError(batch, "text")
     sequence = kept_sequence(batch, sample)
@@ -238,7 +238,7 @@ def _num_within(shown: Array, ranges: Array) -> Array:
     return np.array([np.diff(ranges, axis=1).sum(), num_pictures])
 
 
-def _require(batch: Batch, sample: int, round_: int, engine: str) -> None:
+def _require(batch: Batch, sample: int, round_: int, engine: str) -> int:
     engines = context_engines(batch)
     if engine not in engines:
         raise BatchError.build(
@@ -249,13 +249,14 @@ def _require(batch: Batch, sample: int, round_: int, engine: str) -> None:
             " sampler read.",
         )
     num = int((batch.rounds.sample == sample).sum())
-    if not 0 <= round_ < num:
+    if round_ not in range(num):
         raise BatchError.build(
             key="round",
             expected=f"a round of sample {sample}, below {num}",
             found=repr(round_),
             advice="`rounddiag.round_frame(batch)` lists rounds.",
         )
+    return int(round_)
 
 
 def kept_sequence(batch: Batch, sample: int) -> SampleSequence:

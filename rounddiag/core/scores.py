@@ -60,8 +60,8 @@ class AskedModel(Protocol):
     def require_batch(self) -> Batch:
         """Return the batch; an error if it was not passed."""
 
-    def require_fit(self, batch: Batch) -> None:
-        """Raise a BatchError unless it is about this batch."""
+    def fit(self, batch: Batch) -> AskedModel:
+        """Return it with the numbers of a batch; an error if it is of another."""
 
 
 def require_answer(value: object) -> AskedModel:

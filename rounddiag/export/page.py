@@ -18,7 +18,6 @@ from plotly.offline import get_plotlyjs
 from rounddiag.batch import Batch
 from rounddiag.batch.html import prose
 from rounddiag.core.scores import AskedModel, ScoredAgain
-from rounddiag.errors import FrameError
 from rounddiag.export.html import (
     GENERATOR,
     Section,
@@ -35,13 +34,18 @@ from rounddiag.findings import Diagnosis, diagnose
 from rounddiag.loaders.output import (
     FileKind,
     check_target,
-    make_folder,
     write_atomically,
 )
 from rounddiag.runs import Run
 from rounddiag.runs.diagnosis import RunDiagnosis
 from rounddiag.widgets.assets import script, style, theme_css
-from rounddiag.widgets.opening import BatchLike, open_batch, open_folder, scores_of
+from rounddiag.widgets.opening import (
+    BatchLike,
+    open_batch,
+    open_folder,
+    refuse_answer,
+    scores_of,
+)
 from rounddiag.widgets.serialization import serialize
 from rounddiag.wording import printable
 
@@ -73,7 +77,7 @@ def report(
     data : Batch or path-like, or Run or Proof
         What `rounddiag.explore` opens.
     path : path-like
-        Where to write. Missing folders are created.
+        Where to write. Its folder is made, in one that exists.
     worst : int
         How many of the worst samples to show token by token, by a lower confidence
         bound of their mean |diff|. Samples with the evidence of a finding are always
@@ -108,13 +112,7 @@ def report(
     check_target(file, _REPORT)
     data = open_folder(data)
     if isinstance(data, Run):
-        if answer is not None:
-            raise FrameError.build(
-                key="answer",
-                expected="a batch, to show an answer about it",
-                found="a run",
-                advice="Pass `run.batch(step)`.",
-            )
+        refuse_answer(answer)
         name = PurePath(data.path).name or data.path
         html = sections_page(name, _run_sections(data))
     else:
@@ -125,7 +123,6 @@ def report(
             batch, state, worst=worst, samples=samples, answer=answer
         )
         html = _explorer_page(_title(batch), diagnosis, replies)
-    make_folder(file.parent)
     with write_atomically(file, _REPORT) as partial:
         # Damaged text can contain lone surrogates.
         partial.write_bytes(html.encode("utf-8", "backslashreplace"))

@@ -59,7 +59,8 @@ def collect_replies(
         session.change({"finding": first, "layout": {"list": "findings"}})
     chosen = samples_of_page(session, worst, samples)
     if answer is not None:
-        asked = require_answer(answer).alternatives["sample"].tolist()
+        answer = require_answer(answer).fit(batch)
+        asked = answer.alternatives["sample"].tolist()
         chosen = [*dict.fromkeys([*chosen, *asked])]
     total = len(_metrics(session)) + len(_groups(session)) + len(chosen)
     return diagnosis, _with_progress(StoredReplies(session, chosen, answer), total)

@@ -42,7 +42,8 @@ def plot_sight(
     answer : Answer
         As `rounddiag.ask` returns it.
     at : str, optional
-        A round, such as `task-04/2 / r3`; by default the first one that has tiles.
+        A round, such as `task-04/2 / r3`, or a sample; by default the first round that
+        has tiles.
     theme : as everywhere, see `help(rounddiag)`
 
     Notes
@@ -110,17 +111,21 @@ def _shown(text: str) -> str:
 
 def _find_round(answer: AskedModel, batch: Batch, at: str | None) -> tuple[int, int]:
     """Return a round with tiles; an error that says why it has none."""
-    known = [*zip(answer.tiles["sample"], answer.tiles["round"], strict=True)]
-    place = Address.parse(at).locate(batch)[:2] if at else (*known, (None, None))[0]
-    if place in known:
-        return known[known.index(place)]
-    statements = [
-        text for *own, text in answer.statements if at is None or (*own,) == place
-    ]
+    known = zip(answer.tiles["sample"], answer.tiles["round"], strict=True)
+    place = (None, None) if at is None else Address.parse(at).locate(batch)[:2]
+
+    def is_there(*own: int) -> bool:
+        pairs = zip(place, own, strict=True)
+        return all(part in (None, number) for part, number in pairs)
+
+    for own in known:
+        if is_there(*own):
+            return own
+    statements = [text for *own, text in answer.statements if is_there(*own)]
     why = [text for text in statements if text.startswith("Sight was not")]
     raise BatchError.build(
         key="at",
-        expected=f"a map of sight at {at}" if at else "a round with a map of sight",
+        expected="a round with a map of sight" + (f" at {at}" if at else ""),
         found=why[0].rstrip(".") if why else "none",
         advice="Ask about it: `rounddiag.ask(batch, model, at=...)`.",
     )

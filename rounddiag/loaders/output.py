@@ -39,12 +39,15 @@ def check_target(file: Path, kind: FileKind, reads: Iterable[Path] = ()) -> None
     """Raise an OutputError unless a file can be written without loss.
 
     What is there already must be of the same kind, or empty, and none of the files that
-    are read, under any of their names.
+    are read, under any of their names. A folder that is missing is made when the file
+    is written, and none above it: a path that is mistyped, or on a disk that is not
+    mounted, is not made elsewhere.
     """
     with output_errors(file):
         try:
             status = file.stat()
         except FileNotFoundError:  # also of a link to nothing
+            require_parent(file.parent)
             return
         content = ""
         if S_ISDIR(status.st_mode):
@@ -100,20 +103,21 @@ def output_errors(file: Path) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that is missing, and none above it.
-
-    A path that is mistyped, or on a disk that is not mounted, is not made elsewhere.
-    """
+    """Make a folder that is missing, and none above it."""
     with output_errors(folder):
-        try:
-            folder.mkdir(exist_ok=True)
-        except FileNotFoundError as error:
-            raise LoadError.build(
-                file=folder,
-                expected="a folder in one that exists",
-                found=f"no folder {folder.parent}",
-                advice="Correct the path, or make that folder first.",
-            ) from error
+        require_parent(folder)
+        folder.mkdir(exist_ok=True)
+
+
+def require_parent(folder: Path) -> None:
+    """Raise a LoadError unless a folder is there, or can be made in one that is."""
+    if not folder.parent.exists():
+        raise LoadError.build(
+            file=folder,
+            expected="a folder in one that exists",
+            found=f"no folder {folder.parent}",
+            advice="Correct the path, or make that folder first.",
+        )
 
 
 @contextmanager
@@ -125,6 +129,7 @@ def write_atomically(
     As far as `check_target` allows it.
     """
     check_target(file, kind, reads)
+    make_folder(file.parent)
     partial = file.with_name(f".{file.name}.{uuid.uuid4().hex}.partial")
     with output_errors(file):
         try:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from html import escape
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
+import torch
 
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
 from rounddiag.errors import BatchError
 from rounddiag.proof.alternatives import as_frame
-from rounddiag.proof.saving import read_answer, write_answer
+from rounddiag.proof.saving import (
+    numbers_in_whole,
+    read_answer,
+    rows_of_whole,
+    write_answer,
+)
 from rounddiag.schema import ALTERNATIVES, LISTED, SIGHT, TILES, TOKENS
 from rounddiag.wording import pluralize, printable
 
@@ -40,6 +48,8 @@ class Answer:
         drop, is_divided`, in pixels of the picture; a mean over the coordinates of the
         round, else over all its tokens. The quarters of a divided tile are last.
     statements: What is said: sample, round and sentence.
+    asked: The rounds: sample, round, number of the sample in the batch that its batch
+        is a part of, its id or nothing, and a digest of all tokens to its end.
     model: What was asked.
     notes: What was left out, and why; what was sent.
     """
@@ -48,6 +58,7 @@ class Answer:
     sight: pd.DataFrame
     tiles: pd.DataFrame
     statements: tuple[tuple[int, int, str], ...]
+    asked: tuple[tuple[int, int, int, str, str], ...]
     model: str
     seconds: float
     notes: tuple[str, ...] = ()
@@ -76,19 +87,74 @@ class Answer:
             )
         return self.batch
 
-    def require_fit(self, batch: Batch) -> None:
-        """Raise a BatchError unless the sampled tokens are those of a batch."""
-        known = self.alternatives[self.alternatives["is_sampled"]]
+    def fit(self, batch: Batch) -> Answer:
+        """Return it with the numbers of a batch; an error if it is of another.
+
+        Samples of a part keep the number in the whole batch.
+        """
+        numbers, rows, row_of = numbers_in_whole(batch), rows_of_whole(batch), {}
+        for sample, number, whole, name, digest in self.asked:
+            place = f"{name or f'sample {whole}'} / r{number}"
+            if whole not in rows:
+                _fail(place, f"no sample {whole} in this batch")
+            is_there = numbers[sample : sample + 1] == [whole]  # also one of equals
+            row_of[sample] = row = sample if is_there else rows[whole]
+            _, _, _, own_name, own_digest = identify(batch, row, number)
+            if name and own_name and name != own_name:
+                _fail(place, f"sample {own_name}")
+            if digest != own_digest:
+                _fail(place, "other tokens there or before it")
+        frames: dict[str, Any] = {}
+        for table in TABLES:
+            frame = getattr(self, table)
+            samples = frame["sample"].map(row_of).astype(frame["sample"].dtype)
+            frames[table] = frame.assign(sample=samples)
+        if batch.images is not None:
+            for tile in frames["tiles"].itertuples():
+                if not 0 <= tile.picture < (num := len(batch.images[tile.sample])):
+                    _fail(
+                        f"picture {tile.picture} of sample {tile.sample}",
+                        pluralize(num, "picture"),
+                    )
+        known = frames["alternatives"].query("is_sampled")
         own = token_frame(batch, ["token_id"]).rename(columns={"token_id": "own"})
         both = known.merge(own, "left", on=[*TOKENS.keys])
         wrong = both.loc[both["token_id"] != both["own"], [*TOKENS.keys]]
         if len(wrong):
-            raise BatchError.build(
-                key="answer",
-                expected="an answer about this batch",
-                found=f"another token at {wrong.iloc[0].to_dict()}",
-                advice="Pass the batch that was asked about.",
+            _fail("the token that was sampled", f"another at {wrong.iloc[0].to_dict()}")
+        statements = tuple(
+            (
+                row_of[sample],
+                number,
+                text.replace(f"sample {sample} / ", f"sample {row_of[sample]} / ", 1),
             )
+            for sample, number, text in self.statements
+        )
+        asked = tuple((row_of[sample], *rest) for sample, *rest in self.asked)
+        changes: dict[str, Any] = {**frames, "statements": statements, "asked": asked}
+        return replace(self, **changes, batch=batch)
+
+
+def _fail(expected: str, found: str) -> NoReturn:
+    raise BatchError.build(
+        key="answer",
+        expected=f"an answer about this batch, with {expected}",
+        found=found,
+        advice="Pass the batch that was asked about.",
+    )
+
+
+def identify(batch: Batch, sample: int, number: int) -> tuple[int, int, int, str, str]:
+    """Return what tells a round from all others, as in `Answer.asked`."""
+    whole, digest = numbers_in_whole(batch)[sample], ""
+    name = batch.sample_ids[sample] if batch.sample_ids else ""
+    rounds = batch.rounds
+    for at in ((rounds.sample == sample) & (rounds.round == number)).nonzero():
+        start, num = int(rounds.start[at]), int(rounds.num_tokens[at])
+        own = batch.require_ids()[start : start + num].cpu().long()
+        ids = torch.cat([batch.context(sample, number).ids.cpu(), own])
+        digest = sha256(ids.numpy().astype("<i8").tobytes()).hexdigest()
+    return sample, number, whole, name, digest
 
 
 def load_answer(path: str | os.PathLike[str], batch: Batch | None = None) -> Answer:
@@ -116,14 +182,31 @@ def load_answer(path: str | os.PathLike[str], batch: Batch | None = None) -> Ans
 
     def make(fields: dict[str, Any]) -> Answer:
         frames = {name: as_frame(TABLES[name], fields[name]) for name in TABLES}
-        made = Answer(**{**fields, **frames}, batch=batch)
-        repr(made)  # it cannot be printed with fields of other types
+        made = Answer(**{**fields, **frames})
+        _require_types("model and seconds", ((made.model, made.seconds),), str, float)
+        _require_types("notes", (made.notes,), *(str for _ in made.notes))
+        _require_types("statements", made.statements, int, int, str)
+        _require_types("asked", made.asked, int, int, int, str, str)
+        keys = [f[["sample", "round"]].itertuples(index=False) for f in frames.values()]
+        asked = {each[:2] for each in made.asked}
+        for sample, number, *_ in chain(made.statements, *keys):
+            if (sample, number) not in asked:
+                msg = f"sample {sample}, round {number}, that was not asked about"
+                raise ValueError(msg)
         return made
 
     answer = read_answer(path, make)
-    if batch is not None:
-        answer.require_fit(batch)
-    return answer
+    return answer if batch is None else answer.fit(batch)
+
+
+def _require_types(name: str, rows: Any, *kinds: type) -> None:  # noqa: ANN401 of a file
+    """Raise a ValueError unless these are rows of such types."""
+    wanted = (tuple, *kinds)
+    if type(rows) is not tuple or any(
+        (type(row), *map(type, row)) != wanted for row in rows
+    ):
+        msg = f"`{name}`: {rows!r:.80} of other types"
+        raise ValueError(msg)
 
 
 def say_alternatives(subject: str, own: pd.DataFrame) -> str:
@@ -146,8 +229,8 @@ def say_alternatives(subject: str, own: pd.DataFrame) -> str:
     return f"{subject} would write {would}. {least}."
 
 
-def say_sight(sight: pd.DataFrame, tiles: pd.DataFrame) -> str:
-    """Say what the tokens of a round lose without their picture."""
+def say_sight(sight: pd.DataFrame, tiles: pd.DataFrame, num_tiles: int) -> str:
+    """Say what the tokens of a round lose without their picture, of so many tiles."""
     noise = sight["noise"].max()
     if sight["drop"].abs().max() <= noise:
         return (
@@ -166,7 +249,11 @@ def say_sight(sight: pd.DataFrame, tiles: pd.DataFrame) -> str:
     if not len(tiles):
         return f"{text}."
     best = tiles.iloc[int(tiles["drop"].argmax())]
+    if len(tiles) < num_tiles:
+        text += f"; {len(tiles)} of {num_tiles} tiles are measured"
     if best["drop"] <= noise:
-        return f"{text}; no tile alone makes them less likely."
+        which = "no tile" if len(tiles) >= num_tiles else "none of these"
+        return f"{text}; {which} alone makes them less likely."
     box = f"{best['x0']:.0f}, {best['y0']:.0f} to {best['x1']:.0f}, {best['y1']:.0f}"
-    return f"{text}; the tile at {box} alone takes {best['drop']:.2g} nat."
+    which = "the tile" if len(tiles) >= num_tiles else "of these the one"
+    return f"{text}; {which} at {box} alone takes {best['drop']:.2g} nat."

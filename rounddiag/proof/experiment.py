@@ -33,7 +33,7 @@ from rounddiag.proof.hypotheses.sampling import FITTED
 from rounddiag.proof.judge import base_opinion, judge, noise_floor
 from rounddiag.proof.proof import Proof
 from rounddiag.proof.samples import MAX_SAMPLES, choose_samples
-from rounddiag.proof.scorer import Scorer, StoppedError
+from rounddiag.proof.scorer import Scorer, StoppedError, require_seconds
 from rounddiag.proof.scores import Stops
 from rounddiag.proof.screening import FIRST, SECOND, Screening
 from rounddiag.proof.search import ALIKE, FEW, KEPT, Finalists, Search, sort_ranking
@@ -300,6 +300,7 @@ def prove_with(
 
     With the base of an earlier proof, what the scorer knows is not scored again.
     """
+    require_seconds(budget_s)
     scorer.clock.deadline, scorer.clock.is_stopped = begin + budget_s, False
     order = choose_samples(scorer, samples)
     base = base or _require_base(scorer, order, other, budget_s)

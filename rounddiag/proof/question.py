@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,12 +25,20 @@ from rounddiag.proof.alternatives import (
     as_frame,
     read_round,
 )
-from rounddiag.proof.answer import AIM, TABLES, Answer, say_alternatives, say_sight
+from rounddiag.proof.answer import (
+    AIM,
+    TABLES,
+    Answer,
+    identify,
+    say_alternatives,
+    say_sight,
+)
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.opening import FunctionEngine, open_engine
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis, all_registered
 from rounddiag.proof.proof import ENGINE_NAMES, Proof
 from rounddiag.proof.saving import with_scores
+from rounddiag.proof.scorer import require_seconds
 from rounddiag.proof.sight import NUM_PASSES, AskedRound, look_at
 from rounddiag.proof.trajectory import Samples
 from rounddiag.schema import SIGHT, TILES
@@ -87,6 +95,7 @@ def ask(
     """
     require_batch(batch)
     batch.require_ids()
+    require_seconds(budget_s)
     begin = time.perf_counter()
     places = _evidence(batch) if at is None else _find_places(batch, at)
     named = {} if proof is None else _reproduced(proof, batch)
@@ -106,9 +115,9 @@ def ask(
     return _Question(batch, opened, samples, named, begin, budget_s).answer(places)
 
 
-def _find_places(batch: Batch, at: str | Sequence[str]) -> _Places:
+def _find_places(batch: Batch, at: object) -> _Places:
     places: _Places = {}
-    for text in [at] if isinstance(at, str) else at:
+    for text in at if isinstance(at, Iterable) and not isinstance(at, str) else [at]:
         sample, number, token = Address.parse(text).locate(batch)
         own = batch.rounds.round[batch.rounds.sample == sample].tolist()
         for each in own if number is None else [number]:
@@ -149,6 +158,13 @@ def _reproduced(
 
     Not by a hypothesis that changes more than what is read, or holds in a part only.
     """
+    if not isinstance(proof, Proof):
+        raise BatchError.build(
+            key="proof",
+            expected="a Proof",
+            found=f"a {type(proof).__name__}",
+            advice="Pass what `rounddiag.prove(batch, model)` returns.",
+        )
     with_scores("proof", batch, proof.batch)  # an error where it is of another batch
     named: dict[str, tuple[Hypothesis | None, float]] = {
         name: (None, opinion.residual)
@@ -199,10 +215,8 @@ class _Question:
                     raise
                 why = str(error).rstrip(".") or "it was interrupted"
         if why:
-            asked = len({statements[:2] for statements in self.statements})
-            notes = [
-                f"Asked about {asked} of {pluralize(len(places), 'round')}: {why}."
-            ]
+            num = len({statements[:2] for statements in self.statements})
+            notes = [f"Asked about {num} of {pluralize(len(places), 'round')}: {why}."]
         if sent := getattr(self.engine, "sent", ()):
             shown = pluralize(len(sent), "picture")
             notes.append(f"Sent: {shown} to {self.engine.name}.")
@@ -210,9 +224,12 @@ class _Question:
             name: pd.concat(parts or [as_frame(TABLES[name], {})], ignore_index=True)
             for name, parts in self.frames.items()
         }
+        keys = frames["alternatives"][["sample", "round"]].drop_duplicates()
+        asked = keys.itertuples(index=False, name=None)
         return Answer(
             **frames,
             statements=tuple(self.statements),
+            asked=tuple(identify(self.batch, *place) for place in asked),
             model=self.engine.name,
             seconds=self._spent(),
             notes=tuple(notes),
@@ -297,7 +314,7 @@ class _Question:
         role = role[plain.tokens]
         aim = role == AIM
         try:
-            drops, tiles, is_whole = look_at(
+            drops, tiles, num_tiles = look_at(
                 self.engine,
                 asked,
                 self.samples,
@@ -318,4 +335,5 @@ class _Question:
         self.frames["sight"].append(sight)
         self.frames["tiles"].append(maps)
         late = f"Tiles are missing: {self.budget_s:g} s were over."
-        return [say_sight(sight, maps), *([] if is_whole else [late])]
+        is_whole = len(maps) >= num_tiles
+        return [say_sight(sight, maps, num_tiles), *([] if is_whole else [late])]

@@ -21,6 +21,7 @@ from rounddiag.schema import ORIGINAL_SAMPLE
 from rounddiag.text.json_text import parse_json
 
 _Made = TypeVar("_Made")
+_VERSION = "1"
 _NONE: Mapping[str, type] = {}
 _TOKENS = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs")
 
@@ -50,7 +51,7 @@ class _ResultKind(FileKind):
 
     def write(self, path: Path, **facts: Any) -> None:  # noqa: ANN401 of JSON
         """Write a result."""
-        text = json.dumps({f"rounddiag_{self.key}": "1", **facts}, allow_nan=False)
+        text = json.dumps({f"rounddiag_{self.key}": _VERSION, **facts}, allow_nan=False)
         with write_atomically(path, self) as partial:
             partial.write_text(text, encoding="utf-8")
 
@@ -60,7 +61,9 @@ class _ResultKind(FileKind):
         """Make a result of what lies at some keys of a file."""
         shape = {f"rounddiag_{self.key}": str, **dict.fromkeys(keys, dict)}
         try:
-            return make(parse_json(Path(str(path)).read_bytes(), shape))
+            facts = parse_json(Path(str(path)).read_bytes(), shape)
+            self._require_version(path, facts[f"rounddiag_{self.key}"])
+            return make(facts)
         except LoadError:
             raise
         except RounddiagError as error:
@@ -72,6 +75,10 @@ class _ResultKind(FileKind):
         except Exception as error:
             content = f"{type(error).__name__}: {error!s:.200}"
             raise self.error(path, content) from error
+
+    def _require_version(self, path: object, version: str) -> None:
+        if version != _VERSION:
+            raise self.error(path, f"one of version {version!r:.20}")
 
 
 PROOF = _ResultKind.of("a proof", "proof", "prove")
@@ -159,9 +166,8 @@ def _of_batch(batch: Batch) -> dict[str, Any]:
         return [_encode(row.tolist()) for row in real_rows(batch, values)]
 
     flat = {name: getattr(batch, name) for name in _TOKENS}
-    own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
     return {
-        "samples": [int(sample) for sample in own],
+        "samples": numbers_in_whole(batch),
         **{
             name: rows_of(values) for name, values in flat.items() if values is not None
         },
@@ -192,11 +198,21 @@ def _to_batch(facts: Mapping[str, Any]) -> Batch:
     )
 
 
+def numbers_in_whole(batch: Batch) -> list[int]:
+    """Return the number of each sample in the batch that a batch is a part of."""
+    own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
+    return [int(number) for number in own]
+
+
+def rows_of_whole(batch: Batch) -> dict[int, int]:
+    """Return the row of each of these numbers."""
+    return {number: row for row, number in enumerate(numbers_in_whole(batch))}
+
+
 def with_scores(path: object, batch: Batch, small: Batch) -> Batch:
     """Return the samples of a batch that a proof is about, with its scores."""
     wanted = small.sample_columns[ORIGINAL_SAMPLE.name].tolist()
-    own = batch.sample_columns.get(ORIGINAL_SAMPLE.name, range(len(batch)))
-    row_of = {int(number): row for row, number in enumerate(own)}
+    row_of = rows_of_whole(batch)
     if any(number not in row_of for number in wanted):
         raise PROOF.error(path, f"one of samples that this batch lacks: {wanted}")
     mine = batch[[row_of[number] for number in wanted]]

@@ -58,6 +58,17 @@ class StoppedError(Exception):
         super().__init__("no time was left")
 
 
+def require_seconds(budget_s: object) -> None:
+    """Raise a BatchError unless a budget is a number of seconds."""
+    if not isinstance(budget_s, int | float) or not budget_s >= 0:  # NaN neither
+        raise BatchError.build(
+            key="budget_s",
+            expected="a number of seconds of at least 0",
+            found=f"{budget_s!r:.80}",
+            advice="Pass how long it may take, such as `budget_s=60`.",
+        )
+
+
 @dataclass(eq=False)
 class Clock:
     """When a pass may begin.

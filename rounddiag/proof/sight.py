@@ -100,8 +100,8 @@ def look_at(
     *,
     has_time: Callable[[bool], bool],
     advance: Callable[[], object],
-) -> tuple[dict[str, Any], dict[str, Any], bool]:
-    """Return columns of `SIGHT` and `TILES`, and whether no tile is missing.
+) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """Return columns of `SIGHT` and `TILES`, and how many tiles the picture has.
 
     `seen` are the log-probs with all pictures; `aim` the tokens that drops of tiles are
     means of; `has_time` says whether one more tile may be scored, with True one of a
@@ -130,9 +130,8 @@ def look_at(
     noise = np.abs(same - seen)
     boxes = tile_boxes(drawn, stop - start)
     tiles = [*drops(boxes, refines=False)]
-    is_whole = len(tiles) == len(boxes)
     box, largest = max(tiles, key=lambda tile: tile[1], default=(_NO_TILE, 0.0))
-    if is_whole and largest > np.nanmax(noise):
+    if len(tiles) == len(boxes) and largest > np.nanmax(noise):
         left, top, right, lower = box
         x, y = [left, (left + right) // 2, right], [top, (top + lower) // 2, lower]
         tiles += drops(_boxes(x, y), refines=True)
@@ -144,7 +143,7 @@ def look_at(
         "drop": [drop for _, drop in tiles],
         "is_divided": [each == box and len(tiles) > len(boxes) for each, _ in tiles],
     }
-    return sight, columns, is_whole
+    return sight, columns, len(boxes)
 
 
 def _look(box: Box) -> str:

@@ -23,7 +23,13 @@ from rounddiag.runs import Run
 from rounddiag.schema import OPENED_WITH
 from rounddiag.text.json_text import object_in
 from rounddiag.widgets.figures import named_figure
-from rounddiag.widgets.opening import BatchLike, open_batch, open_folder, scores_of
+from rounddiag.widgets.opening import (
+    BatchLike,
+    open_batch,
+    open_folder,
+    refuse_answer,
+    scores_of,
+)
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import State, bounding_cells
@@ -81,9 +87,8 @@ def explore(  # noqa: PLR0913 options, by keyword
         `layout`. Of a run: `step`. `at="step 40 / task-08/1 / r3 / t17"`, the address
         of a place, is short for `current`, and for `step` of a run.
     answer : Answer, optional
-        What `rounddiag.ask` returned about this batch, or about the step that a run
-        opens at: likely tokens beside each token, and where the model looked on the
-        screenshot (key `v`).
+        What `rounddiag.ask` returned about this batch: likely tokens beside each token,
+        and where the model looked on the screenshot (key `v`).
     removed
         `axis`, `layers`, `batch` and `heatmap` of an older version: an error says what
         to use.
@@ -130,6 +135,7 @@ def explore(  # noqa: PLR0913 options, by keyword
     address = None if at is None else Address.parse(at)
     steps, data = None, open_folder(data)
     if isinstance(data, Run):
+        refuse_answer(answer)
         of_address = None if address is None else address.step
         steps = StepLine(data, of_address if step is None else step)
         batch = data.batch(steps.step)
@@ -181,7 +187,7 @@ class Explorer:
         self._steps = steps
         self._session = Session(batch, state)
         self._callbacks: list[Callable[[Explorer], object]] = []
-        self._answers = {batch.step: answer}
+        self._asked = answer
         self._requests = self._new_handler()
         self._view: PageWidget | None = None
         self._preview = Preview(self._session)
@@ -319,8 +325,7 @@ class Explorer:
         """
         run = None if self._steps is None else self._steps.run.path
         code = write_code(self.batch, self._placed_session.state, run, self.step)
-        answer = self._answers.get(self.batch.step)
-        return code if answer is None else f"{code[:-1]}, answer=answer)"
+        return code if self._asked is None else f"{code[:-1]}, answer=answer)"
 
     def close(self) -> None:
         """Remove the explorer from the page, and free its frames.
@@ -428,8 +433,7 @@ class Explorer:
         self._preview.session = session
 
     def _new_handler(self) -> RequestHandler:
-        answer = self._answers.get(self.batch.step)
-        return RequestHandler(self._session, self._run_callbacks, answer)
+        return RequestHandler(self._session, self._run_callbacks, self._asked)
 
     def _noting_errors(self, work: Callable[[], object]) -> object:
         try:

@@ -21,6 +21,17 @@ def open_folder(data: Opened) -> Opened | Run:
     return (run_in(data) if isinstance(data, str | os.PathLike) else None) or data
 
 
+def refuse_answer(answer: object) -> None:
+    """Raise a FrameError for an answer about a run."""
+    if answer is not None:
+        raise FrameError.build(
+            key="answer",
+            expected="a batch, to show an answer about it",
+            found="a run",
+            advice="Pass `run.batch(step)`.",
+        )
+
+
 def scores_of(data: object) -> dict[str, str]:
     """Return the scores that are compared where the data says which."""
     return (

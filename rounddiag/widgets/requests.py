@@ -64,9 +64,9 @@ class RequestHandler:
     ) -> None:
         self._session = session
         self._on_select = on_select
-        self._answer = answer
         if answer is not None:
-            require_answer(answer).require_fit(session.full_batch)
+            answer = require_answer(answer).fit(session.full_batch)
+        self._answer = answer
         self._cache = BatchCache(session.full_batch)
 
         # By the entries of the state that the figures show. Without a reference to the

@@ -64,8 +64,8 @@ def test_a_number_is_a_sample_unless_it_is_an_id() -> None:
     [
         ("", "expected a place such as `step 40 / task-08/1 / r3 / t17`"),
         ("step 39 / task-08/1", "expected step 40; found step 39"),
-        ("task-09/1", "found 'task-09/1' of 0 samples"),
-        ("3", "a number below 3; found 3 of 0 samples"),
+        ("task-09/1", "found 'task-09/1': 0 of 3 samples"),
+        ("3", "a number below 3; found 3: 0 of 3 samples"),
         ("7 / r3", "expected a round of 7, up to 2; found r3. Correct `7 / r3`"),
         ("7 / r0 / t1", "expected one of 1 token, from t0; found t1"),
     ],

@@ -310,7 +310,11 @@ def test_a_sample_goes_by_its_id() -> None:
 
 @pytest.mark.parametrize(
     ("sample", "found"),
-    [("w", "'w' of 0 samples"), ("x", "'x' of 2 samples"), (3, "3 of 0 samples")],
+    [
+        ("w", "'w': 0 of 3 samples"),
+        ("x", "'x': 2 of 3 samples"),
+        (3, "3: 0 of 3 samples"),
+    ],
 )
 def test_an_id_of_no_sample_or_of_several_is_an_error(
     sample: str | int, found: str

@@ -37,7 +37,12 @@ def answer() -> Answer:
     frames["tiles"] = as_frame(TABLES["tiles"], {**keys, **tiles, "picture": 3})
     statements = ((0, 3, "It looked."), (0, 0, "Sight was not measured: no picture."))
     return Answer(
-        **frames, statements=statements, model="a model", seconds=1.0, batch=batch
+        **frames,
+        statements=statements,
+        asked=(),
+        model="a model",
+        seconds=1.0,
+        batch=batch,
     )
 
 
@@ -68,6 +73,14 @@ def test_all_rounds_have_one_scale(answer: Answer) -> None:
     more = pd.concat([answer.tiles, answer.tiles.assign(round=0, drop=8.0)])
     figure = rd.plot_sight(replace(answer, tiles=more), at="task-04/2 / r3")
     assert figure.data[0].marker.cmax == 8.0
+
+
+def test_a_sample_has_its_first_map(answer: Answer) -> None:
+    figure = rd.plot_sight(answer, at="task-04/2")
+    assert figure == rd.plot_sight(answer, at="task-04/2 / r3")
+    for at in ("", 0):
+        with pytest.raises(BatchError, match="expected a place such as"):
+            rd.plot_sight(answer, at=at)  # type: ignore[arg-type]
 
 
 def test_what_has_no_map_is_an_error_that_says_why(answer: Answer) -> None:

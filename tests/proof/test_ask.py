@@ -18,6 +18,7 @@ from PIL import Image
 import rounddiag as rd
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.proof import Answer, Proof
+from rounddiag.proof.answer import say_sight
 from rounddiag.proof.engines.client import ServerError
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.engines.local import LocalEngine
@@ -289,6 +290,16 @@ def test_the_evidence_of_the_findings_is_asked_about(engine: LocalEngine) -> Non
     assert answer.tiles.empty
 
 
+def test_of_a_part_of_the_tiles_is_said_how_many() -> None:
+    sight = pd.DataFrame({"drop": [1.0], "noise": [0.1], "role": ["action"]})
+    tiles = pd.DataFrame({"x0": [0], "y0": 0, "x1": 4, "y1": 3, "drop": 0.5})
+    for drop in (0.5, 0.05):
+        some = say_sight(sight, tiles.assign(drop=drop), 12)
+        assert "1 of 12 tiles" in some
+        assert "12" not in say_sight(sight, tiles.assign(drop=drop), 1)
+    assert "no tile alone" not in some
+
+
 def test_an_interrupt_keeps_what_is_there(
     engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +323,13 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"at": "task-04/9 / r3"}, "expected the id of one sample"),
     ({"at": "task-04/2 / r99"}, "expected a round of task-04/2"),
     ({"at": "task-04/2 / r3 / t999"}, "expected one of 18 tokens"),
+    ({"at": 5}, "expected a place such as"),
+    ({"at": "nope"}, "found 'nope': 0 of 4 samples"),
+    ({"at": "0 / r0", "proof": 3}, "expected a Proof; found a int"),
+    *(
+        ({"at": "0 / r0", "budget_s": wrong}, "expected a number of seconds")
+        for wrong in ("a", float("nan"), -1)
+    ),
     ({"at": []}, "expected a place with generated tokens"),
     ({}, "expected a place to ask about"),
 ]
@@ -383,6 +401,66 @@ def test_what_is_read_is_what_was_written(answer: Answer, tmp_path: Path) -> Non
         rd.load_answer(SAMPLE_DATA / "tokenizer.json")
     with pytest.raises(LoadError, match="expected a proof, as"):
         rd.load_proof(path)
+
+
+def test_an_answer_follows_its_samples(answer: Answer) -> None:
+    batch = load("image_window")
+    order = [*range(63, -1, -1)]
+    again = answer.fit(batch[order])
+    assert again.asked == answer.fit(batch[order][40:50]).fit(batch[order]).asked
+    assert [each[:2] for each in again.asked] == [(45, 3), (46, 0)]
+    assert set(again.tiles["sample"]) == {45, 46}
+    twice = again.fit(batch[[18, 17, 18, 17]])
+    assert {each[0] for each in twice.fit(batch[[18, 17, 18, 17]]).asked} == {2, 3}
+    assert {each[0] for each in again.statements} == {45, 46}
+    pd.testing.assert_frame_equal(again.fit(batch[16:20]).tiles, answer.tiles)
+
+
+def test_an_answer_is_of_one_batch(answer: Answer) -> None:
+    batch = load("image_window")
+    renamed = replace(batch, sample_ids=tuple(reversed(batch.sample_ids or ())))
+    ids = batch.require_ids().clone()
+    at = int(batch.offsets[18])  # before round 3 of task-04/2
+    ids[at] += 1
+    other = replace(batch, response_ids=ids)
+    blank = replace(batch, images=tuple(() for _ in range(len(batch))))
+    for wrong, found in [
+        (batch[:4], "no sample 18"),
+        (renamed, "sample task-11/1"),
+        (other, "other tokens"),
+        (blank, "0 pictures"),
+    ]:
+        with pytest.raises(BatchError, match=f"`answer`.*found {found}"):
+            answer.fit(wrong)
+    # What comes after an asked round is not what was asked.
+    ids = batch.require_ids().clone()
+    ids[int(batch.offsets[19]) - 1] += 1
+    answer.fit(replace(batch, response_ids=ids))
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("model", 5),
+        ("seconds", "1"),
+        ("notes", "abc"),
+        ("statements", [[0, 0]]),
+        ("statements", [[999, 3, "It looked."]]),
+        ("tiles", 999),
+        ("version", "2"),
+    ],
+)
+def test_an_answer_of_other_types_is_none(
+    answer: Answer, tmp_path: Path, field: str, change: Any
+) -> None:
+    path = tmp_path / "answer.json"
+    if field == "tiles":
+        change = answer.tiles.assign(sample=change)
+    replace(answer, **{} if field == "version" else {field: change}).save(path)
+    if field == "version":
+        path.write_text(path.read_text().replace('"1"', f'"{change}"', 1))
+    with pytest.raises(LoadError, match="expected an answer, as"):
+        rd.load_answer(path)
 
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])

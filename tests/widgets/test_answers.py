@@ -13,7 +13,7 @@ import rounddiag as rd
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.proof import Answer
 from rounddiag.proof.alternatives import as_frame
-from rounddiag.proof.answer import TABLES
+from rounddiag.proof.answer import TABLES, identify
 from rounddiag.widgets.answers import answer_payload
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
@@ -50,7 +50,8 @@ def make_answer(**changes: Any) -> Answer:
     frames: dict[str, Any] = {n: as_frame(table, {}) for n, table in TABLES.items()}
     frames["alternatives"] = as_frame(TABLES["alternatives"], places)
     frames["tiles"] = as_frame(TABLES["tiles"], tiles)
-    answer = Answer(**frames, statements=(), model="a model", seconds=1.0)
+    asked = tuple(identify(hand_batch(), *place) for place in ((1, 0), (0, 1)))
+    answer = Answer(**frames, statements=(), asked=asked, model="a model", seconds=1.0)
     return replace(answer, **changes)
 
 
@@ -101,6 +102,8 @@ def test_an_answer_is_one_about_the_batch() -> None:
         rd.explore(batch, answer=make_answer(alternatives=_other(answer)))
     with pytest.raises(FrameError, match="`answer`: expected an Answer; found a str"):
         rd.explore(batch, answer="answer")  # type: ignore[arg-type]
+    with pytest.raises(FrameError, match="expected a batch, to show an answer"):
+        rd.explore("sample_data/run", answer=answer)
 
 
 def _other(answer: Answer) -> Any:

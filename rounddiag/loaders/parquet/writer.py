@@ -23,7 +23,6 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders.output import (
     FileKind,
     check_target,
-    make_folder,
     write_atomically,
 )
 from rounddiag.loaders.parquet.columns import (
@@ -262,7 +261,6 @@ def write_batch(
     """Write a batch as `save` does."""
     batch = batch if batch.response_mask.is_cpu else batch.to("cpu")
     file = Path(path)
-    make_folder(file.parent)
     footer = Footer(
         step=batch.step, tokenizer=tokenizer_name(batch, file.parent), meta=batch.meta
     )

@@ -297,6 +297,8 @@ def test_a_sample_that_is_one_context_has_what_stands_before_the_round() -> None
     ]
     assert batch.context(0, 1).entered == (text(3, 4),)
     assert batch.context_engines == ("old",)
+    with pytest.raises(BatchError, match=r"expected a round of sample 0.*found 'r1'"):
+        batch.context(0, "r1")  # type: ignore[arg-type]
     with pytest.raises(BatchError, match="`round`: expected a round of sample 0"):
         batch.context(0, 2)
     with pytest.raises(BatchError, match="`engine`: expected 'old'; found 'rollout'"):

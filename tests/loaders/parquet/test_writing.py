@@ -188,3 +188,8 @@ def test_only_the_last_folder_of_a_path_is_made(
     parent.mkdir(parents=True)
     write(batch, path)
     assert path.exists()
+
+
+def test_a_report_is_refused_before_its_data_is_read(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="expected a folder in one that exists"):
+        report(tmp_path / "nothing.parquet", tmp_path / "a" / "b" / "page.html")
