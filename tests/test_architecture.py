@@ -102,14 +102,14 @@ LINES = {
     "findings": 9_448,
     "loaders": 15_163,
     "proof": 11_896,
-    "runs": 2_642,
+    "runs": 2_643,
     "schema": 1_285,
     "stats": 2_914,
     "text": 956,
     "vision": 1_458,
     "widgets": 5_874,
     "modules": 937,
-    "tests": 84_307,
+    "tests": 84_319,
     "JavaScript": 5_581,
 }
 

@@ -243,7 +243,8 @@ class Run:
         Parameters
         ----------
         metric : str
-            As in `rounddiag.round_summary`.
+            As in `rounddiag.round_summary`, but not `round_change`: a run reads no
+            pictures.
         by : str, optional
             A column of samples or rounds: one row per step, value and round.
         a, b : str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.schema import METRICS
+from rounddiag.vision import RawScreenshot
 from tests.browser.hard_batches import HOSTILE, NAMES, hard_batches
 from tests.browser.text_boxes import FigurePage, Theme, clashes, plots_with
 from tests.runs.step_folders import summary_frame
@@ -28,6 +30,15 @@ MEASURED = replace(
         "round_seconds": np.linspace(0, 1e5, len(ROUNDS)),
         "round_reward": np.linspace(-1, 1, len(ROUNDS)),
     },
+    images=tuple(
+        tuple(
+            RawScreenshot(
+                mode="L", width=1, height=1, data=partial(bytes, [at % 3]), round=at
+            )
+            for at in rows["round"].tolist()
+        )
+        for _, rows in ROUNDS.groupby("sample")
+    ),
 )
 CELL_METRICS = (
     "mean_abs_diff",

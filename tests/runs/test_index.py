@@ -355,7 +355,8 @@ def test_pairs_whose_names_join_alike_have_tables_of_their_own(tmp_path: Path) -
         assert run.summary(a=a, b=b)["mean"].to_numpy() == pytest.approx(mean, abs=1e-5)
 
 
-@pytest.mark.parametrize("metric", [*METRICS])
+# A run reads no pictures.
+@pytest.mark.parametrize("metric", sorted(METRICS.keys() - {"round_change"}))
 @pytest.mark.parametrize("has_totals", [True, False])
 def test_every_metric_is_that_of_the_batch(
     tmp_path: Path, metric: str, *, has_totals: bool
