@@ -217,9 +217,14 @@ def test_it_has_tabs_where_it_is_narrow(lab: LabNotebook) -> None:
                 == [name for name in PANES if name in names]
             )
         )
-        area = box_of(lab.page.locator(AREA))
-        boxes = {name: box_of(found.get_by_label(name, exact=True)) for name in names}
-        assert [name for name in names if not is_inside(boxes[name], area)] == []
+        panes = [found.get_by_label(name, exact=True) for name in names]
+
+        def all_inside(panes: list[Locator] = panes) -> bool:  # once it is laid out
+            area = box_of(lab.page.locator(AREA))
+            return all(is_inside(box_of(pane), area) for pane in panes)
+
+        waits_until(all_inside)
+        boxes = dict(zip(names, map(box_of, panes), strict=True))
         pairs = combinations([*names], 2)
         assert [pair for pair in pairs if overlap(*(boxes[one] for one in pair))] == []
         assert found.evaluate("node => node.scrollWidth <= node.clientWidth")
