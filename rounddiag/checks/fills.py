@@ -57,9 +57,9 @@ def recorded_grammar(batch: Batch) -> str:
 def recorded_choices(batch: Batch) -> tuple[str, ...]:
     """Return the texts of which a recorded `choice` allows one; empty without it."""
     for name, value in _grammars(batch):
-        record = value if isinstance(value, Mapping) else {name[-6:]: value}
-        texts = record.get("choice")
-        if isinstance(texts, list | tuple) and all(texts):
+        texts = value.get("choice") if isinstance(value, Mapping) else value
+        is_choice = isinstance(value, Mapping) or name.endswith("choice")
+        if is_choice and isinstance(texts, list | tuple) and all(texts):
             return tuple(map(str, texts))
     return ()
 

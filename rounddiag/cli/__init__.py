@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except (RounddiagError, OSError) as error:
-        # What a batch lacks does not say of which file.
+        # A MissingError, whose module takes torch, does not say of which file.
         where = f"{printable(file)}: " if file and hasattr(error, "field") else ""
         print(f"rounddiag: {where}{_printable(error)}", file=sys.stderr)
         return _CANNOT_CHECK if options.command in _GATES else _ERROR

@@ -140,6 +140,11 @@ class Catalogue:
         """The sample of each round."""
         return _of_rounds(self.batch, "sample")
 
+    @cached_property
+    def rounds_per_sample(self) -> Array:
+        """How many rounds each sample has."""
+        return np.bincount(self.owner, minlength=self.batch.num_samples)
+
     def _by_round(self, name: str) -> Array:
         rows, places = self._rows_of_rounds
         values = plain_array(self.batch.round_columns[name])[rows]
@@ -159,7 +164,7 @@ class Catalogue:
     @cached_property
     def _rows_of_rounds(self) -> tuple[Array, Array]:
         sample, index = (self.batch.round_columns[name] for name in _KEYS)
-        counts = np.bincount(self.owner, minlength=self.batch.num_samples)
+        counts = self.rounds_per_sample
         rows = np.flatnonzero((sample >= 0) & (sample < len(counts)) & (index >= 0))
         rows = rows[index[rows] < counts[sample[rows]]]
         first = np.cumsum(counts) - counts

@@ -65,7 +65,7 @@ def pictures_of_rounds(batch: Batch) -> list[list[Screenshot | None]]:
     screen may have changed since.
     """
     images = batch.images or ((),) * len(batch)
-    counts = np.bincount(batch.columns.owner, minlength=len(batch)).tolist()
+    counts = batch.columns.rounds_per_sample.tolist()
     pairs = []
     for shots, num in zip(images, counts, strict=True):
         seen = last_seen_screenshots(shots, num)

@@ -47,7 +47,7 @@ def check_target(file: Path, kind: FileKind, reads: Iterable[Path] = ()) -> None
         try:
             status = file.stat()
         except FileNotFoundError:  # also of a link to nothing
-            require_parent(file.parent)
+            _require_parent(file.parent)
             return
         content = ""
         if S_ISDIR(status.st_mode):
@@ -105,11 +105,11 @@ def output_errors(file: Path) -> Iterator[None]:
 def make_folder(folder: Path) -> None:
     """Make a folder that is missing, and none above it."""
     with output_errors(folder):
-        require_parent(folder)
+        _require_parent(folder)
         folder.mkdir(exist_ok=True)
 
 
-def require_parent(folder: Path) -> None:
+def _require_parent(folder: Path) -> None:
     """Raise a LoadError unless a folder is there, or can be made in one that is."""
     if not folder.parent.exists():
         raise LoadError.build(

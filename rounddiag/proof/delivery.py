@@ -110,16 +110,15 @@ def deliver(
             run_command(command, changes[0])
         changed = server.refreshed()
         adapters = [open_adapter(str(each), engine.model) for each in changes]
-        models = (engine.adapted(adapters[at]) for at in (-1, 0))
-        with_change = [Scorer(served.batch, each) for each in (changed, *models)]
-        server_with, model_with, language = (
-            each.column((), every) for each in with_change
-        )
+        engines = [changed, *map(engine.adapted, adapters)]
+        with_change = [Scorer(served.batch, each) for each in engines]
+        # Without a tower, the change of the language model is all.
+        server_with, *models = (each.column((), every) for each in with_change)
         leaves_tower = None
         if len(changes) > 1:
             white, *own = (each.column((_WHITE,), every) for each in with_change)
-            apart = [float(np.nanmean(np.abs(white - each))) for each in own]
-            leaves_tower = apart[1] < apart[0]
+            language, both = (float(np.nanmean(np.abs(white - each))) for each in own)
+            leaves_tower = language < both
         probes = [
             (probe(changed, each, None), probe(changed, each, "")) for each in played
         ]
@@ -129,8 +128,8 @@ def deliver(
         server_with=server_with,
         server_after=Scorer(served.batch, server.refreshed()).column((), every),
         model_before=model_before,
-        model_with=model_with,
-        model_language=language,
+        model_with=models[-1],
+        model_language=models[0],
         leaves_tower=leaves_tower,
         probes=probes,
     )
@@ -166,7 +165,7 @@ def _strength(scorer: Scorer, adapter: Adapter) -> float:
     for factor in 2.0 ** np.arange(_DOUBLINGS):
         scores = Scorer(first, engine.adapted(adapter.times(float(factor)))).base(0)
         before, moved = moved, float(np.abs(scores - scorer.base(at)).mean())
-        # Behind a norm more moves them no further: told far above rounding.
+        # Behind a norm more moves them no further, which shows far above rounding.
         if moved >= _MOVED or _MOVED / 8 < moved < 1.01 * before:
             return float(factor)
     return 1.0

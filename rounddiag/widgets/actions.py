@@ -92,8 +92,7 @@ def _errors(batch: Batch, num_rounds: int) -> Iterator[str]:
             if says_error(name, text):
                 recorded[at] = text
     at = 0
-    counts = np.bincount(batch.columns.owner, minlength=len(batch)).tolist()
-    for sample, num in enumerate(counts):
+    for sample, num in enumerate(batch.columns.rounds_per_sample.tolist()):
         said = said_between(batch, sample, num) or [[]] * (num + 1)
         for turns in said[1:]:
             said_here = filter(None, (turn["error"] for turn in turns))

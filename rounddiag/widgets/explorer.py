@@ -276,10 +276,9 @@ class Explorer:
         Where tokens are filtered: the means of those that the filter keeps.
         """
         session = self._placed_session
-        kept = session.filtered_batch
-        return session.select_rows(
-            round_frame(kept.batch) if kept.is_all else kept.rounds
-        )
+        filtered = session.filtered_batch
+        rounds = round_frame(filtered.batch) if filtered.is_all else filtered.rounds
+        return session.select_rows(rounds)
 
     @selected_rounds.setter
     def selected_rounds(self, rows: pd.DataFrame) -> None:

@@ -318,11 +318,14 @@ class Session:
 def _filter_batch(
     columns: BatchColumns,
     keep: str,
-    *pair_and_by: Any,  # noqa: ANN401 of `filter_batch`
+    a: str,
+    b: str,
+    by: str | None,
+    *,
     reads_pictures: bool,
 ) -> FilteredBatch:
-    keep_ = json.loads(keep)
-    return filter_batch(columns, keep_, *pair_and_by, reads_pictures=reads_pictures)
+    chosen = json.loads(keep)
+    return filter_batch(columns, chosen, a, b, by, reads_pictures=reads_pictures)
 
 
 def first_with_tokens(diagnosis: Diagnosis) -> int | None:
