@@ -196,9 +196,8 @@ def test_the_lower_edge_is_moved_by_keys(lab: LabNotebook) -> None:
 
 
 def test_it_has_tabs_where_it_is_narrow(lab: LabNotebook) -> None:
-    found = resize(lab, *SIZES[0])
     lab.command("application:toggle-left-area")
-    lab.page.set_viewport_size({"width": 500, "height": 800})
+    found = resize(lab, 500, 800)
     sights = {
         "Overview": ["Rounds", "Samples"],
         "Sample": ["Sample", "Tokens", "Text"],
