@@ -372,8 +372,9 @@ def test_the_metrics_of_a_step_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # starts a Python
 def test_the_verdict_of_a_child_process(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(recorder_module, "CLOSE_TIMEOUT", 300.0)
     calls = []
     recorder = Recorder(
         tmp_path,
