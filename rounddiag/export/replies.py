@@ -12,6 +12,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from rounddiag.batch import Batch
+from rounddiag.core.picture_changes import changed_shares
 from rounddiag.core.scores import AskedModel, require_answer
 from rounddiag.errors import RounddiagError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_changes
@@ -19,6 +20,7 @@ from rounddiag.findings import Diagnosis
 from rounddiag.vision import Screenshot
 from rounddiag.widgets.contexts import has_contexts
 from rounddiag.widgets.filters import OF_PICTURES
+from rounddiag.widgets.images import changes_of
 from rounddiag.widgets.lists import HEADS, PAGE, ranked_rows, sort_rows
 from rounddiag.widgets.requests import FILE, REQUESTS, RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
@@ -50,7 +52,9 @@ def collect_replies(
 ) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
     """Return the diagnosis of a batch, and every reply with its key."""
     session = Session(batch, state)
-    if session.state.metric != OF_PICTURES:
+    if session.state.metric == OF_PICTURES:
+        changed_shares(batch, range(batch.num_rounds), shows_progress=True)
+    else:
         metrics = session.options["metric"]
         session.options["metric"] = [m for m in metrics if m[0] != OF_PICTURES]
     diagnosis = session.diagnosis
@@ -282,6 +286,7 @@ class StoredReplies:
         """
         small = self._ask("thumbnails", sample=sample)
         shots = () if self._batch.images is None else self._batch.images[sample]
+        changes = changes_of(self._batch, sample, range(len(shots)))
         for index, shot in enumerate(shots):
             data = getattr(shot, "data", None)
             content = data if isinstance(data, bytes) else (sample, index)
@@ -291,7 +296,10 @@ class StoredReplies:
                 if full is not None:
                     self._room["pictures"] -= len(full["bytes"])
                     self._images[f"image {len(self._images)}"] = full
-            small["shots"][index]["full"] = self._numbers[content]
+            small["shots"][index] |= {
+                **changes[index],
+                "full": self._numbers[content],
+            }
         return small
 
 

@@ -92,3 +92,8 @@ def test_what_has_no_map_is_an_error_that_says_why(answer: Answer) -> None:
         rd.plot_sight(replace(answer, batch=None))
     with pytest.raises(FrameError, match="found a str"):
         rd.plot_sight("answer")  # type: ignore[arg-type]
+    batch = answer.require_batch()
+    for images in (None, ((),)):
+        bare = replace(answer, batch=replace(batch, images=images))
+        with pytest.raises(BatchError, match="found 0 screenshots"):
+            rd.plot_sight(bare)

@@ -21,11 +21,21 @@ const KERNEL_STATUS = {
 
 function kernelNote() {
   const node = element("p", { class: "rdx-silence", role: "status", hidden: true });
+  let [status, work] = [null, ""];
+  function draw() {
+    node.textContent = KERNEL_STATUS[status] ?? work;
+    node.hidden = !node.textContent;
+  }
+
   return {
     node,
-    show: (status) => {
-      node.textContent = KERNEL_STATUS[status] ?? "";
-      node.hidden = !status;
+    show: (newStatus) => {
+      status = newStatus;
+      draw();
+    },
+    showWork: (text) => {
+      work = text;
+      draw();
     },
   };
 }

@@ -234,11 +234,19 @@ class ExplorerPage {
     this.node.setAttribute("aria-busy", this.numBusy > 0);
   }
 
+  // In a thread of the kernel; true unless something else was asked for meanwhile.
+  readPictures(num) {
+    this.kernelNote.showWork(`Reading the screenshots of ${pluralize(num, "round")}…`);
+    const reading = this.kernel.request("pictures").finally(() => this.kernelNote.showWork(""));
+    return this.kernel.latest("overview", reading.then(() => true)).catch(ignore);
+  }
+
   // The theme changes with the reply, so that all colours change together.
   async showReply(name, args) {
     const theme = this.theme.now();
-    const reply = this.kernel.request(name, { ...args, theme });
-    const result = await this.kernel.latest("overview", reply).catch(ignore);
+    const ask = () => this.kernel.latest("overview", this.kernel.request(name, { ...args, theme })).catch(ignore);
+    let result = await ask();
+    if (result?.num_unread) result = (await this.readPictures(result.num_unread)) && (await ask());
     if (!result) return;
     this.node.dataset.theme = theme;
     const isFirst = !this.state;
