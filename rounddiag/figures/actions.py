@@ -64,7 +64,7 @@ ROUND_MARKS = {
     "is_unchanged": ("○", "unchanged"),
 }
 _WIDE = 8  # rounds: in the explorer's pane, cells have room for all their marks
-EDGE = 0.8  # share of the width that rounds have; the rest is the outcome's
+EDGE = 0.76  # share of the width that rounds have; the rest is the outcome's
 _ROWS_OF_PANEL = 4  # of counts
 _MAX_CELLS = 14_400  # of a figure whose hover texts stay under 500 kB
 
@@ -145,7 +145,7 @@ def _add_cells(
         z=codes,
         text=letters if is_few else None,
         texttemplate="%{text}" if is_few else None,  # where there is room
-        textfont={"color": _LETTERS},
+        textfont={"color": _LETTERS, "size": 11},
         customdata=hovers,
         hovertemplate="<b>%{y}<br>round %{x}</b><br>%{customdata}<extra></extra>",
         hoverongaps=False,
@@ -281,7 +281,7 @@ def plot_endings(
     figure.update_layout(
         xaxis={"title": {"text": ROUND.label}, "range": [-0.5, last - 0.5]},
         yaxis={
-            "title": {"text": "samples that run and end in each round"},
+            "title": {"text": "samples that run and end, by round"},
             "autorange": "reversed",
             "side": "right",
             "showgrid": False,

@@ -24,7 +24,7 @@ from rounddiag.figures._parts.labels import hover_text, wrap
 from rounddiag.schema import TILES
 from rounddiag.vision import Screenshot, parse_actions
 from rounddiag.vision.screenshots import as_jpeg
-from rounddiag.wording import pluralize
+from rounddiag.wording import pluralize, with_minus
 
 _LARGEST = (1600, 1600)  # pixels of the picture in the figure
 _WIDTH, _HIGHEST = 640, 720  # pixels of the plot
@@ -164,7 +164,7 @@ def _add_tiles(
                 x=middle[0],
                 y=row["y0"] if row["is_divided"] else middle[1],
                 yshift=11 if row["is_divided"] else 0,
-                text=f"{row['drop']:.2g}",
+                text=with_minus(f"{row['drop']:.2g}"),
                 showarrow=False,
                 bgcolor=theme.paper,
             )
@@ -180,7 +180,7 @@ def _scale(tiles: pd.DataFrame, most: float, theme: Theme) -> go.Scatter:
         "title": {"text": f"drop [{TILES['drop'].unit}]", "side": "right"},
         "thickness": 12,
         "tickvals": ticks,
-        "ticktext": [f"{value:.2g}" for value in ticks],
+        "ticktext": [with_minus(f"{value:.2g}") for value in ticks],
     }
     return go.Scatter(
         x=(tiles["x0"] + tiles["x1"]) / 2,

@@ -253,6 +253,10 @@ def test_a_warning_the_focus_and_a_worse_batch_have_three_colours(theme: Theme) 
     rules = style()
     assert "--accent: var(--text)" in rules
     assert re.search(r"\.rdx-worse \{ color: var\(--worse\)", rules)
+    # Tiles have the colours of `plot_sight`: those of a sign are of the two engines.
+    assert f"--fewer:{theme.changes[0]}" in theme_css()
+    for tile, color in (("loss", "fewer"), ("gain", "worse")):
+        assert re.search(rf"\.rdx-tile-{tile} \{{ fill: var\(--{color}\)", rules)
 
 
 def test_it_is_small_and_asks_nobody() -> None:
