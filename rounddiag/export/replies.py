@@ -253,7 +253,9 @@ class StoredReplies:
         sorts, num = rows.pop("sorts", []), rows["num_rows"]
         if args["list"] == "samples":
             more = _sample_columns(self._session, rows)
-            rows["columns"][-3:-3] = more
+            heads = [column["head"] for column in rows["columns"]]
+            at = heads.index(HEADS["num_rounds"])  # before the numbers
+            rows["columns"][at:at] = more
             rows["sorts"] = self._sorts = [*sorts, *(column["head"] for column in more)]
         elif args["list"] == "common":
             rows["conditions"] = []  # a report has no filter

@@ -23,8 +23,9 @@ function kernelNote() {
   const node = element("p", { class: "rdx-silence", role: "status", hidden: true });
   let [status, work] = [null, ""];
   function draw() {
-    node.textContent = KERNEL_STATUS[status] ?? work;
-    node.hidden = !node.textContent;
+    const text = KERNEL_STATUS[status] ?? work;
+    if (node.textContent !== text) node.textContent = text; // else it is read aloud again
+    node.hidden = !text;
   }
 
   return {
