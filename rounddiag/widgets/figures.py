@@ -68,6 +68,16 @@ _PARTS_OF_ROUNDS = {"token", "text", "role"}
 _MEANS_ALONE = {"counts": False}
 
 
+_ABOUT_ACTIONS = [
+    "x: round; y: sample",
+    "a letter: the kind of action begins with it",
+    "! an error in the round, or in what was observed after it",
+    "= the same actions as in the round before",
+    "○ the picture after it is stored with the same bytes",
+    "right: how the sample ended, and its reward",
+]
+
+
 def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, bytes]:
     """Return the JSON of both figures; rounds are at the same places in both."""
     heatmap = heatmap_figure(session, theme)
@@ -80,6 +90,7 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
             text, top = "<br>".join(key), 8 + _LINE * len(key)
             at_edge = {"yref": "paper", "xshift": -_LEFT}
             heatmap.add_annotation(text=text, **at_edge, **_LABEL_ABOVE)
+            meta["notes"] = _ABOUT_ACTIONS
         else:
             bar = heatmap.data[-1].marker.colorbar
             meta["notes"] = [f"colour: {plain_text(bar.title.text)}", *meta["notes"]]
