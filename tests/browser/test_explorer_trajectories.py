@@ -52,8 +52,8 @@ def test_errors_repeats_and_scores_are_in_sight(
             expect(domain).to_be_in_viewport(ratio=1)
         region = node.get_by_role("region", name="Samples")
         for part in ("repeated", "unchanged"):  # the end of a line of the key
-            text = region.locator("svg text tspan", has_text=part).last
-            assert is_within(text, region.locator("svg").first)
+            line = region.locator("svg text tspan", has_text=part).last
+            assert is_within(line, region.locator("svg").first)
         picture = node.locator(".rdx-current .rdx-picture:has(img)")
         least = _WIDE if width == 1440 else 1
 

@@ -215,8 +215,8 @@ def test_the_picture_that_a_round_led_to_is_there_without_one_before(
 def test_what_an_action_changed_is_clear_and_all_else_is_dim(
     page: PartsPage, sizes: list[int] | None, said: str, clear: list[int] | None
 ) -> None:
-    changes = sizes and {"changes": {"columns": 5, "sizes": sizes}}
-    shots = [shot(0), shot(1, **(changes or {}))]
+    changes = sizes and {"columns": 5, "sizes": sizes}
+    shots = [shot(0), {**shot(1), "changes": changes}]
     show(page, rounds_of(action("wait"), action("wait"), shots=[0, 1]), 0, *shots)
     assert page.texts(".rdx-after .rdx-changed") == [said]
     veil = page.find(".rdx-after .rdx-veil")
