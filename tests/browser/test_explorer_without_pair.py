@@ -243,3 +243,17 @@ def test_a_report_shows_the_same(
     assert opened.locator(".rdx-round-head").count() > 1
     assert errors == []
     opened.close()
+
+
+def test_a_key_without_an_effect_says_why(chromium: Browser) -> None:
+    osworld = rd.explore("sample_data/osworld", current={"sample": 4, "round": 0})
+    page = DirectPage(chromium, osworld, size=(1280, 800))
+    assert page.texts(".rdx-outcome") == ["! error"]  # of the model's server
+    for key, why in (("c", "no context"), ("m", "no other attempt"), ("v", "rd.ask(")):
+        page.press(key)
+        expect(page.find(".rdx-chosen")).to_contain_text(why)
+        expect(page.find(".rdx-chosen")).to_be_in_viewport()
+    page.press("n")
+    expect(page.find(".rdx-chosen")).to_be_hidden()
+    assert page.complaints == []
+    page.close()

@@ -390,16 +390,21 @@ class ExplorerPage {
   // What the model saw before a round.
   showContext(round) {
     const trajectory = this.sample.trajectory();
-    if (!trajectory?.rounds.find((other) => other.round === round)?.context) return;
+    if (!trajectory?.rounds.find((other) => other.round === round)?.context) return this.say("the file has no context of this round");
     const view = contextView({ store: this.store, trajectory, round });
     this.sheet.show(`What the model saw before round ${round}`, view.node);
     this.sheet.node.addEventListener("close", view.close, { once: true });
   }
 
+  // Why nothing happened, until the next choice.
+  say(text) {
+    this.selectionLine.textContent = text;
+  }
+
   // Two attempts at one task.
   showMates() {
     const trajectory = this.sample.trajectory();
-    if (!trajectory || (trajectory.mates ?? []).length < 2) return;
+    if (!trajectory || (trajectory.mates ?? []).length < 2) return this.say("no other attempt at this task");
     const view = attemptsView({
       store: this.store,
       state: this.state,
@@ -472,7 +477,7 @@ class ExplorerPage {
     const trajectory = await this.kernel.latest("sample", reply).catch(ignore);
     if (!trajectory) return undefined;
     if (roundOf(trajectory, round)) return this.goTo({ sample, round });
-    return void (this.selectionLine.textContent = `sample ${sample} has no round ${round}`);
+    return this.say(`sample ${sample} has no round ${round}`);
   }
 
   // What a click on a cell would show.
