@@ -43,7 +43,7 @@ def test_errors_repeats_and_scores_are_in_sight(
         lab.run_all()
         node = lab.page.locator(".rdx:not([data-waiting])")
         texts = node.get_by_role("region", name="Samples").locator("svg text")
-        for text in ("c=○", "k=○", "!", "• 1"):  # repeats, an error, scores
+        for text in ("c=○", "k=○", "!", "0.5"):  # repeats, an error, scores
             shown = texts.get_by_text(text, exact=True).first
             expect(shown).to_be_in_viewport()
         domains = node.get_by_role("list", name="Mean scores").get_by_role("listitem")

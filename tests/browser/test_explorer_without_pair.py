@@ -257,3 +257,21 @@ def test_a_key_without_an_effect_says_why(chromium: Browser) -> None:
     expect(page.find(".rdx-chosen")).to_be_hidden()
     assert page.complaints == []
     page.close()
+
+
+@pytest.mark.parametrize("num_rounds", [1, 2])
+def test_signs_and_rewards_of_many_samples_do_not_touch(
+    chromium: Browser, num_rounds: int
+) -> None:
+    num = 40
+    turns = [("user", TASK), ("assistant", "click(10, 20)")] * num_rounds
+    batch = rd.Batch.from_turns([turns] * num, rewards=[*np.linspace(0, 1, num)])
+    page = DirectPage(chromium, rd.explore(batch), size=(1280, 800))
+    texts = page.find(".rdx-figure[aria-label=Samples] .heatmap-label text")
+    boxes = texts.evaluate_all("""all => all.filter(one => one.textContent)
+      .map(one => one.getBoundingClientRect().toJSON())""")
+    assert len(boxes) >= num  # a reward each
+    rows = sorted({round(box["y"] + box["height"] / 2) for box in boxes})
+    assert len(rows) == num
+    assert max(box["height"] for box in boxes) <= 1.3 * np.diff(rows).min()
+    page.close()

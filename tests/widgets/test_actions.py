@@ -81,7 +81,7 @@ def test_the_list_and_the_heatmap_have_one_order(osworld: rd.Batch) -> None:
     assert column(found, "repeats") == ["0", "0", "0", "0", "0", "2", "2", "0"]
     assert column(found, "seconds")[5] == "100"
     assert column(found, "domain")[:3] == ["chrome", "chrome", "libreoffice_calc"]
-    outcomes = [row[0] for row in heatmap["data"][-1]["text"]]
+    outcomes = [" ".join(row).strip() for row in heatmap["data"][-1]["text"]]
     assert outcomes == ["• 1"] * 4 + ["• 0.5", "∅ 0", "• 0", "!"]
     by = {row["name"]: row for row in found["scores"]}
     assert (by["chrome"]["mean"], by["chrome"]["num"]) == (2 / 3, 3)
