@@ -97,7 +97,7 @@ LINES = {
     "cli": 1_928,
     "columns": 964,
     "core": 4_079,
-    "export": 874,
+    "export": 870,
     "figures": 7_519,
     "findings": 9_448,
     "loaders": 15_163,

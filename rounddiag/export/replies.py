@@ -12,7 +12,6 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from rounddiag.batch import Batch
-from rounddiag.core.picture_changes import changed_shares
 from rounddiag.core.scores import AskedModel, require_answer
 from rounddiag.errors import RounddiagError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_changes
@@ -52,11 +51,8 @@ def collect_replies(
 ) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
     """Return the diagnosis of a batch, and every reply with its key."""
     session = Session(batch, state)
-    if session.state.metric == OF_PICTURES:
-        changed_shares(batch, range(batch.num_rounds), shows_progress=True)
-    else:
-        metrics = session.options["metric"]
-        session.options["metric"] = [m for m in metrics if m[0] != OF_PICTURES]
+    metrics = session.options["metric"]
+    session.options["metric"] = [m for m in metrics if m[0] != OF_PICTURES]
     diagnosis = session.diagnosis
     if len(diagnosis):
         first = first_with_tokens(diagnosis)
