@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,13 +14,14 @@ from rounddiag._typing import Array
 from rounddiag.batch import Batch
 from rounddiag.columns import ColumnSource, register_column
 from rounddiag.vision import Screenshot
+from rounddiag.vision.screenshots import opaque
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# The side of a cell, in pixels of a picture that is at most so wide: as screenshots.js
-# has them.
+# The side of a cell, in pixels of a picture that is at most so wide.
 _CELL, _WIDTH = 8, 960
+_Pair: TypeAlias = Sequence[Screenshot | None]
 # The shares of each batch that were computed, by round.
 _known: WeakKeyDictionary[Batch, dict[int, float]] = WeakKeyDictionary()
 
@@ -75,50 +76,77 @@ def pictures_of_rounds(batch: Batch) -> list[list[Screenshot | None]]:
     return pairs
 
 
-def changed_shares(batch: Batch, rows: Sequence[int]) -> Array:
+def changed_shares(
+    batch: Batch, rows: Iterable[int], *, shows_progress: bool = False
+) -> Array:
     """Return the share of the picture that changed in some rounds of `batch.rounds`.
 
-    It is that of cells in which any pixel differs: squares, 120 of them side by side in
-    a picture that is at least 960 pixels wide, else of 8 pixels. NaN where a picture is
-    unknown or cannot be read, or where the two differ in size. A picture is decoded
-    once for the rounds before and after it.
+    It is that of cells in which any pixel differs; NaN where they are not known.
     """
-    known, pairs = _known.setdefault(batch, {}), pictures_of_rounds(batch)
+    from tqdm.auto import tqdm
+
+    wanted, known = [*rows], _known.setdefault(batch, {})
+    unread, pairs = sorted({*wanted} - known.keys()), pictures_of_rounds(batch)
+    cells = tqdm(
+        changed_cells(pairs[row] for row in unread),
+        desc="screenshots",
+        total=len(unread),
+        unit="round",
+        leave=False,
+        delay=1,
+        disable=not shows_progress,
+    )
+    for row, sizes in zip(unread, cells, strict=True):
+        known[row] = np.nan if sizes is None else float((sizes > 0).mean())
+    return np.array([known[row] for row in wanted], dtype=np.float32)
+
+
+def num_unread(batch: Batch) -> int:
+    """Return of how many rounds no share was computed yet."""
+    return batch.num_rounds - len(_known.get(batch, ()))
+
+
+def changed_cells(pairs: Iterable[_Pair]) -> Iterator[Array | None]:
+    """Yield the largest difference of a value in each cell of two pictures.
+
+    Cells are squares, 120 of them side by side in a picture that is at least 960 pixels
+    wide, else of 8 pixels. None where a picture is unknown or cannot be read, or where
+    the two differ in size. A picture of consecutive pairs is decoded once.
+    """
     decoded: dict[int, Image | None] = {}
-    for row in sorted({*rows} - known.keys()):
-        shots = {id(shot): shot for shot in pairs[row]}
+    for pair in pairs:
         decoded = {
-            key: decoded[key] if key in decoded else _decode(shot)
-            for key, shot in shots.items()
+            id(shot): decoded[id(shot)] if id(shot) in decoded else _decode(shot)
+            for shot in pair
         }
-        known[row] = _changed_share(*(decoded[id(shot)] for shot in pairs[row]))
-    return np.array([known[row] for row in rows], dtype=np.float32)
+        yield _cells(*(decoded[id(shot)] for shot in pair))
 
 
 def _decode(shot: Screenshot | None) -> Image | None:
     try:
-        return None if shot is None else shot.image().convert("RGB")
+        return None if shot is None else opaque(shot.image())
     except Exception:  # noqa: BLE001 any kind of picture, broken in any way
         return None
 
 
-def _changed_share(before: Image | None, after: Image | None) -> float:
+def _cells(before: Image | None, after: Image | None) -> Array | None:
     from PIL import ImageChops  # a trainer, which imports this too, may have no Pillow
 
     if before is None or after is None or before.size != after.size:
-        return np.nan
+        return None
     side = _CELL * max(before.width, _WIDTH)  # in 960ths of a pixel
     columns, rows = (np.arange(0, n * _WIDTH, side) // _WIDTH for n in before.size)
     sizes = np.asarray(ImageChops.difference(before, after))
     # By bands of rows: 30 times as fast as `reduceat` along the first axis.
     bands = np.array([band.max(axis=0) for band in np.split(sizes, rows[1:])])
-    return float(np.maximum.reduceat(bands, columns, axis=1).any(axis=2).mean())
+    return np.maximum.reduceat(bands, columns, axis=1).max(axis=2)
 
 
 def _changes(batch: Batch) -> ColumnSource | None:
     if not any(len(shots) > 1 for shots in batch.images or ()):
         return None
-    return partial(changed_shares, batch, range(batch.num_rounds))
+    every = range(batch.num_rounds)
+    return partial(changed_shares, batch, every, shows_progress=True)
 
 
 register_column("round_change", "round", "number", _changes)

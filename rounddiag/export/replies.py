@@ -19,6 +19,7 @@ from rounddiag.findings import Diagnosis
 from rounddiag.vision import Screenshot
 from rounddiag.widgets.contexts import has_contexts
 from rounddiag.widgets.filters import OF_PICTURES
+from rounddiag.widgets.images import changes_of
 from rounddiag.widgets.lists import HEADS, PAGE, ranked_rows, sort_rows
 from rounddiag.widgets.requests import FILE, REQUESTS, RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place, first_with_tokens
@@ -50,9 +51,8 @@ def collect_replies(
 ) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
     """Return the diagnosis of a batch, and every reply with its key."""
     session = Session(batch, state)
-    if session.state.metric != OF_PICTURES:
-        metrics = session.options["metric"]
-        session.options["metric"] = [m for m in metrics if m[0] != OF_PICTURES]
+    metrics = session.options["metric"]
+    session.options["metric"] = [m for m in metrics if m[0] != OF_PICTURES]
     diagnosis = session.diagnosis
     if len(diagnosis):
         first = first_with_tokens(diagnosis)
@@ -249,7 +249,9 @@ class StoredReplies:
         sorts, num = rows.pop("sorts", []), rows["num_rows"]
         if args["list"] == "samples":
             more = _sample_columns(self._session, rows)
-            rows["columns"][-3:-3] = more
+            heads = [column["head"] for column in rows["columns"]]
+            at = heads.index(HEADS["num_rounds"])  # before the numbers
+            rows["columns"][at:at] = more
             rows["sorts"] = self._sorts = [*sorts, *(column["head"] for column in more)]
         elif args["list"] == "common":
             rows["conditions"] = []  # a report has no filter
@@ -282,6 +284,7 @@ class StoredReplies:
         """
         small = self._ask("thumbnails", sample=sample)
         shots = () if self._batch.images is None else self._batch.images[sample]
+        changes = changes_of(self._batch, sample, range(len(shots)))
         for index, shot in enumerate(shots):
             data = getattr(shot, "data", None)
             content = data if isinstance(data, bytes) else (sample, index)
@@ -291,7 +294,10 @@ class StoredReplies:
                 if full is not None:
                     self._room["pictures"] -= len(full["bytes"])
                     self._images[f"image {len(self._images)}"] = full
-            small["shots"][index]["full"] = self._numbers[content]
+            small["shots"][index] |= {
+                **changes[index],
+                "full": self._numbers[content],
+            }
         return small
 
 

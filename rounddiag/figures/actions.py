@@ -29,6 +29,7 @@ from rounddiag.figures._parts.labels import (
     format_number,
     hover_text,
     shorten_name,
+    tick_step,
 )
 from rounddiag.figures._parts.scales import BOTTOM
 from rounddiag.schema import ROUND, SAMPLE
@@ -64,7 +65,7 @@ ROUND_MARKS = {
     "is_unchanged": ("○", "unchanged"),
 }
 _WIDE = 8  # rounds: in the explorer's pane, cells have room for all their marks
-EDGE = 0.8  # share of the width that rounds have; the rest is the outcome's
+EDGE = 0.76  # share of the width that rounds have; the rest is the outcome's
 _ROWS_OF_PANEL = 4  # of counts
 _MAX_CELLS = 14_400  # of a figure whose hover texts stay under 500 kB
 
@@ -141,10 +142,12 @@ def _add_cells(
         for end in span
     ]
     is_few = shape[0] <= FEW_ROWS
+    # Plotly fits text into cells by their distances: not into those of one column.
+    is_told = is_few and (shape[1] > 1 or shape[0] <= _WIDE)
     figure.add_heatmap(
         z=codes,
-        text=letters if is_few else None,
-        texttemplate="%{text}" if is_few else None,  # where there is room
+        text=letters if is_told else None,
+        texttemplate="%{text}" if is_told else None,  # where there is room
         textfont={"color": _LETTERS},
         customdata=hovers,
         hovertemplate="<b>%{y}<br>round %{x}</b><br>%{customdata}<extra></extra>",
@@ -194,21 +197,23 @@ def _marks(placed: pd.DataFrame, num_rounds: int) -> list[str]:
 
 
 def _add_outcomes(figure: go.Figure, samples: pd.DataFrame, theme: Theme) -> None:
-    """Add a column of outcomes: the higher the reward, the darker."""
+    """Add the sign of each outcome, and its reward: the higher, the darker."""
     rewards = samples["reward"].to_numpy(float)
     scores = ["" if np.isnan(reward) else format_number(reward) for reward in rewards]
-    words = [
-        f"{OUTCOMES[ending(outcome)]} {score}".strip()
-        for outcome, score in zip(samples["outcome"], scores, strict=True)
-    ]
+    signs = [OUTCOMES[ending(outcome)] for outcome in samples["outcome"]]
     low, high = np.nanmin(rewards, initial=0), np.nanmax(rewards, initial=1)
     is_few = len(samples) <= FEW_ROWS
+    hovers = [outcome or ending(outcome) for outcome in samples["outcome"]]
+    # Two columns, none of them empty: else plotly does not fit text into low rows.
+    texts = [
+        (sign or " ", score or " ") for sign, score in zip(signs, scores, strict=True)
+    ]
     figure.add_heatmap(
-        z=np.nan_to_num(rewards, nan=low)[:, None],
-        text=np.array(words, object)[:, None] if is_few else None,
+        z=np.nan_to_num(rewards, nan=low)[:, None].repeat(2, axis=1),
+        text=texts if is_few else None,
         texttemplate="%{text}" if is_few else None,
         textfont={"color": theme.text},
-        customdata=[[outcome or ending(outcome)] for outcome in samples["outcome"]],
+        customdata=[*zip(hovers, hovers, strict=True)],
         xaxis="x2",
         hovertemplate="<b>%{y}</b><br>%{customdata}<extra></extra>",
         zmin=low,
@@ -279,9 +284,13 @@ def plot_endings(
         ygap=1,
     )
     figure.update_layout(
-        xaxis={"title": {"text": ROUND.label}, "range": [-0.5, last - 0.5]},
+        xaxis={
+            "title": {"text": ROUND.label},
+            "range": [-0.5, last - 0.5],
+            "dtick": tick_step(last),
+        },
         yaxis={
-            "title": {"text": "samples that run and end in each round"},
+            "title": {"text": "samples that run and end, by round"},
             "autorange": "reversed",
             "side": "right",
             "showgrid": False,

@@ -24,6 +24,7 @@ from rounddiag.figures._parts.labels import hover_text, wrap
 from rounddiag.schema import TILES
 from rounddiag.vision import Screenshot, parse_actions
 from rounddiag.vision.screenshots import as_jpeg
+from rounddiag.wording import pluralize, with_minus
 
 _LARGEST = (1600, 1600)  # pixels of the picture in the figure
 _WIDTH, _HIGHEST = 640, 720  # pixels of the plot
@@ -67,7 +68,17 @@ def plot_sight(
     place = _find_round(answer, batch, at)
     own = answer.tiles[["sample", "round"]].eq([*place]).all(axis=1)
     tiles = answer.tiles[own]
-    shot = (batch.images or ())[place[0]][int(tiles["picture"].iloc[0])]
+    shots = () if batch.images is None else batch.images[place[0]]
+    index = int(tiles["picture"].iloc[0])
+    if index >= len(shots):
+        raise BatchError.build(
+            key="answer",
+            expected=f"one whose batch has screenshot {index} of sample {place[0]}",
+            found=pluralize(len(shots), "screenshot"),
+            advice="Load the batch with its pictures, and pass it:"
+            " `rounddiag.load_answer(path, batch)`.",
+        )
+    shot = shots[index]
     less, more = (colorize("■", color) for color in colors.changes)
     ring = colorize("○", colors.mark)
     key = f"{less} less likely without the tile {more} more likely {ring} action"
@@ -153,7 +164,7 @@ def _add_tiles(
                 x=middle[0],
                 y=row["y0"] if row["is_divided"] else middle[1],
                 yshift=11 if row["is_divided"] else 0,
-                text=f"{row['drop']:.2g}",
+                text=with_minus(f"{row['drop']:.2g}"),
                 showarrow=False,
                 bgcolor=theme.paper,
             )
@@ -169,7 +180,7 @@ def _scale(tiles: pd.DataFrame, most: float, theme: Theme) -> go.Scatter:
         "title": {"text": f"drop [{TILES['drop'].unit}]", "side": "right"},
         "thickness": 12,
         "tickvals": ticks,
-        "ticktext": [f"{value:.2g}" for value in ticks],
+        "ticktext": [with_minus(f"{value:.2g}") for value in ticks],
     }
     return go.Scatter(
         x=(tiles["x0"] + tiles["x1"]) / 2,

@@ -43,7 +43,8 @@ def compare_outcomes(
         One row per task, those of `a` first: `task`; `score_a` and `score_b`, the mean
         reward of its attempts, NaN where none is known; `num_attempts_a` and
         `num_attempts_b` with a known reward; `difference`, `score_b - score_a`; and
-        `change`: `gained`, `lost`, `equal`, or `not in both`.
+        `change`: `gained`, `lost`, `equal`; `not in both`, or `unknown` where a side
+        has no reward of the task.
 
         `attrs`: `by`, what names the task; `num_unnamed`, attempts without a task,
         which are left out; `num_tasks` that both sides have; `mean_difference` over
@@ -91,7 +92,9 @@ def compare_outcomes(
     rows[counts] = rows[counts].fillna(0).astype(np.int64)
     is_equal = np.isclose(rows["score_a"], rows["score_b"], rtol=_ROUNDING, atol=0)
     rows["difference"] = (rows["score_b"] - rows["score_a"]).mask(is_equal, 0.0)
-    rows["change"] = np.sign(rows["difference"]).map(_CHANGES).fillna("not in both")
+    why = np.where(rows.index.isin({*names[0]} & {*names[1]}), "unknown", "not in both")
+    change = np.sign(rows["difference"]).map(_CHANGES)
+    rows["change"] = change.where(change.notna(), why)
     rows = rows.rename_axis("task").reset_index()
     both = rows[rows["difference"].notna()]
     low, high = _interval(both)
@@ -140,10 +143,15 @@ def _shared_tasks(a: Batch, b: Batch) -> tuple[str, _Tasks, _Tasks]:
     raise BatchError.build(
         key="task",
         expected="a task that both sides have, under the same name",
-        found=" and ".join(format_names(names) or "no name" for names in known),
+        found=" and ".join(map(_first_tasks, known)),
         advice="Add a sample column `task` to both: `rd.load(path,"
         ' columns={"task": ...})`.',
     )
+
+
+def _first_tasks(known: dict[str, _Tasks]) -> str:
+    names = (" ".join([name, *map(str, tasks[:1])]) for name, tasks in known.items())
+    return format_names(names)
 
 
 def _names_of_tasks(batch: Batch) -> dict[str, _Tasks]:

@@ -64,5 +64,6 @@ def theme_css() -> str:
 
 
 def _colors(theme: Theme) -> str:
-    colors = {**list_colors(theme), "worse": theme.changes[1]}
+    changes = zip(("fewer", "worse"), theme.changes, strict=True)
+    colors = {**list_colors(theme), **dict(changes)}
     return ";".join(f"--{name}:{color}" for name, color in colors.items())

@@ -36,7 +36,7 @@ from rounddiag.widgets.state import ACTION, State
 # Pixels around the plot of a pane. Left: tick labels, and the title of the heatmap.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 20, 18, 20
 _LINE = 15  # pixels of each further line above a plot
-_KEY_SIZE = 42  # and the narrowest one, of actions
+_KEY_SIZE = 36  # and the narrowest one, of actions
 _LABEL_SIZE = 50  # characters that a narrow pane has room for
 # Between panels, as a share of the plot: a label, and half of a tick's.
 _PANEL_GAP = 0.17
@@ -68,6 +68,16 @@ _PARTS_OF_ROUNDS = {"token", "text", "role"}
 _MEANS_ALONE = {"counts": False}
 
 
+_ABOUT_ACTIONS = [
+    "x: round; y: sample",
+    "a letter: the kind of action begins with it",
+    "! an error in the round, or in what was observed after it",
+    "= the same actions as in the round before",
+    "○ the picture after it is stored with the same bytes",
+    "right: how the sample ended, and its reward",
+]
+
+
 def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, bytes]:
     """Return the JSON of both figures; rounds are at the same places in both."""
     heatmap = heatmap_figure(session, theme)
@@ -78,7 +88,9 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
         meta, top = {**heatmap.layout.meta, "bands": bands(session, theme)}, 40
         if key:
             text, top = "<br>".join(key), 8 + _LINE * len(key)
-            heatmap.add_annotation(text=text, yref="paper", **_LABEL_ABOVE)
+            at_edge = {"yref": "paper", "xshift": -_LEFT}
+            heatmap.add_annotation(text=text, **at_edge, **_LABEL_ABOVE)
+            meta["notes"] = _ABOUT_ACTIONS
         else:
             bar = heatmap.data[-1].marker.colorbar
             meta["notes"] = [f"colour: {plain_text(bar.title.text)}", *meta["notes"]]

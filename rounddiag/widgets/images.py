@@ -10,6 +10,7 @@ from PIL.Image import Image
 
 from rounddiag.action_grammar import find_calls
 from rounddiag.batch import Batch
+from rounddiag.core.picture_changes import changed_cells, pictures_of_rounds
 from rounddiag.errors import FrameError, RounddiagError
 from rounddiag.figures._parts.data import check_sample
 from rounddiag.vision import (
@@ -48,7 +49,26 @@ def full_screenshot(batch: Batch, sample: int, index: int) -> dict[str, Any]:
             found=str(index),
             advice="Count the sample's screenshots from 0.",
         )
-    return _encode(shots[index], _full)
+    return _encode(shots[index], _full) | changes_of(batch, sample, [index])[index]
+
+
+def changes_of(
+    batch: Batch, sample: int, indices: Sequence[int]
+) -> dict[int, dict[str, Any]]:
+    """Return what changed in screenshots: those of an action that led there have cells.
+
+    `changes` has the number of columns, and how much each cell changed, row by row.
+    """
+    shots = dict(enumerate(_shots(batch, sample)))
+    pairs = {id(pair[1]): pair for pair in pictures_of_rounds(batch[sample])}
+    at = [index for index in indices if id(shots[index]) in pairs]
+    cells = changed_cells(pairs[id(shots[index])] for index in at)
+    changes = {
+        index: {"changes": {"columns": sizes.shape[1], "sizes": sizes.ravel()}}
+        for index, sizes in zip(at, cells, strict=True)
+        if sizes is not None
+    }
+    return {index: changes.get(index, {}) for index in indices}
 
 
 def _shots(batch: Batch, sample: int) -> tuple[Screenshot, ...]:

@@ -228,7 +228,8 @@ def _happened(
         at = session.own_columns.round_index(rows)
         shares = changed_shares(session.full_batch, at.tolist())
         if not np.isnan(shares).all():
-            texts = ["" if np.isnan(share) else f"{share:.0%}" for share in shares]
+            digits = (f"{100 * share:.2g}" for share in shares)  # as the page says one
+            texts = ["" if text == "nan" else f"{float(text):g} %" for text in digits]
             columns.append(("changed", "part", texts))
     return columns
 

@@ -16,6 +16,7 @@ from plotly.offline import get_plotlyjs
 from rounddiag.batch import Batch
 from rounddiag.batch.html import describe_sources
 from rounddiag.checks import check
+from rounddiag.core.picture_changes import changed_shares, num_unread
 from rounddiag.core.scores import AskedModel, require_answer
 from rounddiag.figures._parts.canvas import ThemeName
 from rounddiag.findings import Diagnosis
@@ -31,6 +32,7 @@ from rounddiag.widgets.figures import (
     rounds_pane,
     token_axes,
 )
+from rounddiag.widgets.filters import OF_PICTURES
 from rounddiag.widgets.images import full_screenshot, thumbnails
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.sample_view import BatchCache, observed_tokens, sample_payload
@@ -93,6 +95,8 @@ class RequestHandler:
 
     def _overview(self, theme: ThemeName) -> dict[str, Any]:
         session, state = self._session, self._session.state
+        if unread := _num_unread(session, state.metric):
+            return {"num_unread": unread}
         filtered = session.filtered_batch
         shown = state.as_dict()
         drawn = {key: shown[key] for key in shown.keys() - CHOSEN - {"layout"}}
@@ -117,6 +121,8 @@ class RequestHandler:
     def _set(self, changes: Mapping[str, Any], theme: ThemeName) -> dict[str, Any]:
         """Change the state, unless the result cannot be drawn."""
         before = self._session.state
+        if unread := _num_unread(self._session, changes.get("metric")):
+            return {"num_unread": unread}
         self._session.change(changes)
         try:
             return self._overview(theme)
@@ -217,12 +223,23 @@ class RequestHandler:
         return {"samples": tokens["sample"][is_beyond].unique()}
 
 
+def _num_unread(session: Session, metric: str | None) -> int:
+    """Return of how many rounds the pictures must be read for a metric."""
+    return num_unread(session.full_batch) if metric == OF_PICTURES else 0
+
+
+def _read_pictures(session: Session) -> None:
+    changed_shares(session.full_batch, range(session.full_batch.num_rounds))
+
+
 # What replies to a request, called with a handler and the arguments; and on what the
 # replies in a report depend: arguments, and entries of the state. None if its page has
 # no such reply, or makes it of others.
 _Request: TypeAlias = tuple[Callable[..., object], tuple[str, ...] | None]
 # ruff: noqa: SLF001 the methods of the handler above
 REQUESTS: dict[str, _Request] = {
+    # In a thread, after a reply that has `num_unread`: then that is asked again.
+    "pictures": (lambda self: partial(_read_pictures, self._session), None),
     "plotly": (lambda _: {"code": get_plotlyjs().encode()}, None),
     "overview": (RequestHandler._overview, ("metric", "theme")),
     "set": (RequestHandler._set, None),

@@ -115,6 +115,7 @@ class PageWidget(anywidget.AnyWidget):
             result = work()
             if callable(result):
                 _WORKER.put(partial(self._answer, key, name, result))
+                self.send({"kind": "working", "id": key})
                 return
             reply: dict[str, object] = {"result": result}
         # An exception would be invisible in a notebook: the page shows it.

@@ -243,3 +243,35 @@ def test_a_report_shows_the_same(
     assert opened.locator(".rdx-round-head").count() > 1
     assert errors == []
     opened.close()
+
+
+def test_a_key_without_an_effect_says_why(chromium: Browser) -> None:
+    osworld = rd.explore("sample_data/osworld", current={"sample": 4, "round": 0})
+    page = DirectPage(chromium, osworld, size=(1280, 800))
+    assert page.texts(".rdx-outcome") == ["! error"]  # of the model's server
+    for key, why in (("c", "no context"), ("m", "no other attempt"), ("v", "rd.ask(")):
+        page.press(key)
+        expect(page.find(".rdx-chosen")).to_contain_text(why)
+        expect(page.find(".rdx-chosen")).to_be_in_viewport()
+    page.press("n")
+    expect(page.find(".rdx-chosen")).to_be_hidden()
+    assert page.complaints == []
+    page.close()
+
+
+@pytest.mark.parametrize("num_rounds", [1, 2])
+def test_signs_and_rewards_of_many_samples_do_not_touch(
+    chromium: Browser, num_rounds: int
+) -> None:
+    num = 40
+    turns = [("user", TASK), ("assistant", "click(10, 20)")] * num_rounds
+    batch = rd.Batch.from_turns([turns] * num, rewards=[*np.linspace(0, 1, num)])
+    page = DirectPage(chromium, rd.explore(batch), size=(1280, 800))
+    texts = page.find(".rdx-figure[aria-label=Samples] .heatmap-label text")
+    boxes = texts.evaluate_all("""all => all.filter(one => one.textContent)
+      .map(one => one.getBoundingClientRect().toJSON())""")
+    assert len(boxes) >= num  # a reward each
+    rows = sorted({round(box["y"] + box["height"] / 2) for box in boxes})
+    assert len(rows) == num
+    assert max(box["height"] for box in boxes) <= 1.3 * np.diff(rows).min()
+    page.close()

@@ -59,11 +59,15 @@ def test_zero_is_the_paper_and_both_signs_are_equally_loud(theme: Theme) -> None
     assert np.linalg.norm(one - other) >= 2 * COLORS_APART
 
 
-def test_no_series_and_no_mark_has_the_colour_of_a_sign() -> None:
-    for theme in (LIGHT, DARK):
-        others = laboratory(list_colors([*theme.lines, *theme.ramp, theme.mark]))
-        for sign in laboratory(list_colors([theme.more, theme.less])):
-            assert np.linalg.norm(others - sign, axis=1).min() >= 1.5 * COLORS_APART
+@THEMES
+def test_no_series_and_no_mark_has_the_colour_of_a_sign_or_of_a_size(
+    theme: Theme,
+) -> None:
+    scale = rounddiag.plot_heatmap(WINDOW, theme=theme.name).data[0].colorscale
+    others = laboratory(list_colors([*theme.lines, *theme.ramp, theme.mark]))
+    taken = list_colors([theme.more, theme.less, scale[0][1], scale[-1][1]])
+    for color in laboratory(taken):
+        assert np.linalg.norm(others - color, axis=1).min() >= 1.5 * COLORS_APART
 
 
 def test_later_rounds_are_darker_in_both_themes() -> None:

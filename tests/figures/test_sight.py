@@ -59,10 +59,10 @@ def test_a_tile_is_as_strong_as_its_drop_and_zero_is_clear(answer: Answer) -> No
     less, more = LIGHT.changes
     assert first.startswith(f"rgba({int(more[1:3], 16)}")
     assert all(each.startswith(f"rgba({int(less[1:3], 16)}") for each in others)
-    assert [note.text for note in figure.layout.annotations] == ["-0.5", "2", "1.5"]
+    assert [note.text for note in figure.layout.annotations] == ["−0.5", "2", "1.5"]
     (scale, action) = figure.data
     assert (scale.marker.cmin, scale.marker.cmax) == (-2.0, 2.0)
-    assert scale.marker.colorbar.ticktext == ("-2", "0", "2")
+    assert scale.marker.colorbar.ticktext == ("−2", "0", "2")
     assert (action.x[0], action.y[0]) == pytest.approx((400, 169), abs=40)
     picture = figure.layout.images[0]
     assert (picture.sizex, picture.sizey) == (448, 336)
@@ -92,3 +92,8 @@ def test_what_has_no_map_is_an_error_that_says_why(answer: Answer) -> None:
         rd.plot_sight(replace(answer, batch=None))
     with pytest.raises(FrameError, match="found a str"):
         rd.plot_sight("answer")  # type: ignore[arg-type]
+    batch = answer.require_batch()
+    for images in (None, ((),)):
+        bare = replace(answer, batch=replace(batch, images=images))
+        with pytest.raises(BatchError, match="found 0 screenshots"):
+            rd.plot_sight(bare)

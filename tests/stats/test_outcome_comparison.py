@@ -38,7 +38,7 @@ def test_scores_are_means_over_attempts() -> None:
     assert rows["change"].to_dict() == {
         "x": "lost",
         "y": "equal",
-        "z": "not in both",
+        "z": "unknown",
         "w": "not in both",
         "v": "not in both",
     }
@@ -120,7 +120,7 @@ def test_a_column_of_tasks_comes_before_the_groups() -> None:
 
 def test_what_cannot_be_compared_is_an_error() -> None:
     before = attempts([0], ["x"])
-    with pytest.raises(BatchError, match="task"):
+    with pytest.raises(BatchError, match="x and group_ids y"):
         rd.compare_outcomes(before, attempts([0], ["y"]))
     with pytest.raises(BatchError, match="rewards"):
         rd.compare_outcomes(before, replace(before, rewards=None))

@@ -15,8 +15,9 @@ from rounddiag.core.picture_changes import changed_shares
 from rounddiag.vision import RawScreenshot, StoredScreenshot, parse_action
 from rounddiag.widgets.actions import action_rows
 from rounddiag.widgets.figures import overview_figures
-from rounddiag.widgets.images import describe_actions
+from rounddiag.widgets.images import changes_of, describe_actions, full_screenshot
 from rounddiag.widgets.lists import drawer_list
+from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.trajectory_columns import scores_by
 
@@ -80,7 +81,7 @@ def test_the_list_and_the_heatmap_have_one_order(osworld: rd.Batch) -> None:
     assert column(found, "repeats") == ["0", "0", "0", "0", "0", "2", "2", "0"]
     assert column(found, "seconds")[5] == "100"
     assert column(found, "domain")[:3] == ["chrome", "chrome", "libreoffice_calc"]
-    outcomes = [row[0] for row in heatmap["data"][-1]["text"]]
+    outcomes = [" ".join(row).strip() for row in heatmap["data"][-1]["text"]]
     assert outcomes == ["• 1"] * 4 + ["• 0.5", "∅ 0", "• 0", "!"]
     by = {row["name"]: row for row in found["scores"]}
     assert (by["chrome"]["mean"], by["chrome"]["num"]) == (2 / 3, 3)
@@ -119,6 +120,63 @@ def test_the_share_that_changed_is_of_cells_and_decodes_a_picture_once() -> None
     assert decoded == [0, 1, 2, 3]
     changed_shares(batch, [1])
     assert decoded == [0, 1, 2, 3]
+
+
+def test_the_page_has_the_cells_that_the_share_is_of() -> None:
+    osworld = rd.load("sample_data/osworld")
+    owner = osworld.columns.owner
+    for sample in (1, 7):
+        shares = changed_shares(osworld, np.flatnonzero(owner == sample).tolist())
+        images = osworld.images[sample] if osworld.images else ()
+        found = changes_of(osworld, sample, range(len(images)))
+        assert found[0] == {}  # nothing led to it
+        cells = [found[index]["changes"] for index in range(1, len(images))]
+        assert all(cell["columns"] == 120 for cell in cells)
+        own = [np.count_nonzero(cell["sizes"]) / cell["sizes"].size for cell in cells]
+        assert own == pytest.approx(shares[: len(own)])
+        full = full_screenshot(osworld, sample, 1)["changes"]
+        assert full["sizes"].tolist() == cells[0]["sizes"].tolist()
+        first, second = (
+            np.asarray(image.image().convert("RGB")) for image in images[:2]
+        )
+        differs = (first != second).reshape(75, 8, 120, 8, 3).any(axis=(1, 3, 4))
+        assert own[0] == differs.mean()
+    rounds = drawer_list(Session(osworld, {}), "rounds")
+    assert column(rounds, "changed")[:4] == ["6.3 %", "6.3 %", "3.2 %", "0 %"]
+
+
+def test_the_colour_under_transparent_pixels_is_no_change() -> None:
+    shots = tuple(
+        RawScreenshot(
+            mode="RGBA",
+            width=8,
+            height=8,
+            data=partial(bytes, [color, 0, 0, 0] * 64),
+            round=number,
+        )
+        for number, color in enumerate((10, 200))
+    )
+    turns = [("user", "go"), ("assistant", "click(1, 2)")] * 2
+    batch = rd.Batch.from_turns([turns], images=[shots])
+    assert changed_shares(batch, [0]).tolist() == [0]
+
+
+def test_a_page_reads_pictures_before_it_shows_how_they_changed() -> None:
+    osworld = rd.load("sample_data/osworld")
+    requests = RequestHandler(Session(osworld, {}), lambda: None)
+    args = {"changes": {"metric": "round_change"}, "theme": "light"}
+    assert requests("set", args) == {"num_unread": osworld.num_rounds}
+    reply = requests("overview", {"theme": "light"})
+    assert isinstance(reply, dict)
+    assert "figures" in reply
+    work = requests("pictures", {})
+    assert callable(work)
+    work()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(StoredScreenshot, "image")
+        reply = requests("set", args)
+    assert isinstance(reply, dict)
+    assert reply["state"]["metric"] == "round_change"
 
 
 def test_the_change_of_the_picture_is_read_when_it_is_chosen() -> None:

@@ -90,7 +90,7 @@ DARK = Theme(
     less="#f29b4b",
     mark="#ff79c6",
     lines=(
-        *("#2fc79a", "#b8709a", "#e6d44a", "#9880d0"),
+        *("#2fc79a", "#b8709a", "#bcec8c", "#9880d0"),
         *("#e8eaed", "#4f9e95", "#d9b8d4", "#8f8c46"),
     ),
     ramp=("#e6f5a3", "#2b8f83"),

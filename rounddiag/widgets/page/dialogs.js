@@ -21,11 +21,22 @@ const KERNEL_STATUS = {
 
 function kernelNote() {
   const node = element("p", { class: "rdx-silence", role: "status", hidden: true });
+  let [status, work] = [null, ""];
+  function draw() {
+    const text = KERNEL_STATUS[status] ?? work;
+    if (node.textContent !== text) node.textContent = text; // else it is read aloud again
+    node.hidden = !text;
+  }
+
   return {
     node,
-    show: (status) => {
-      node.textContent = KERNEL_STATUS[status] ?? "";
-      node.hidden = !status;
+    show: (newStatus) => {
+      status = newStatus;
+      draw();
+    },
+    showWork: (text) => {
+      work = text;
+      draw();
     },
   };
 }

@@ -232,7 +232,7 @@ function scoreItem({ name, mean, low, high, num }) {
   bar.style.width = `${100 * mean}%`;
   reach.style.cssText = `left: ${100 * low}%; width: ${100 * (high - low)}%`;
   const title = `${visible(name)}: mean score ${number(mean)} of ${num}, 95 % interval ${number(low)} to ${number(high)} (Wilson)`;
-  return element("li", { title }, element("b", {}, visible(name)), element("span", { class: "rdx-mean-bar" }, bar, reach), `${mean.toFixed(2)} `, element("span", { class: "rdx-note" }, `${low.toFixed(2)} to ${high.toFixed(2)} of ${num}`));
+  return element("li", { title }, element("b", {}, visible(name)), element("span", { class: "rdx-mean-bar" }, bar, reach), `${mean.toFixed(2)} `, element("span", { class: "rdx-note" }, element("span", { class: "rdx-score-reach" }, `${low.toFixed(2)} to ${high.toFixed(2)} `), `of ${num}`));
 }
 
 function noteRows(notes, known) {

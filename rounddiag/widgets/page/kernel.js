@@ -63,7 +63,7 @@ function connectKernel(model, { onNotify, onError, onStatus }) {
     clearTimeout(timer);
     timer = 0;
     onStatus(null);
-    if (waiting.size) watch();
+    if ([...waiting.values()].some(({ isWorking }) => !isWorking)) watch();
   }
 
   function disconnect() {
@@ -75,7 +75,8 @@ function connectKernel(model, { onNotify, onError, onStatus }) {
 
   function onMessage(message, buffers) {
     const pending = waiting.get(message.id);
-    waiting.delete(message.id);
+    if (message.kind === "working" && pending) pending.isWorking = true;
+    else waiting.delete(message.id);
     markAlive();
     if (message.kind === "notify") return onNotify(deserialize(message, buffers));
     if (message.kind !== "reply" || !pending) return undefined;

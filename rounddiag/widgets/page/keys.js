@@ -164,7 +164,7 @@ function keyActions(page) {
     a: () => page.sample.screens.swap(),
     ",": () => page.sample.screens.step(-1),
     ".": () => page.sample.screens.step(1),
-    v: () => page.sample.trajectory()?.answer && page.select({ sight: !page.state.sight }),
+    v: () => (page.sample.trajectory()?.answer ? page.select({ sight: !page.state.sight }) : page.say("no model was asked: explore(batch, answer=rd.ask(batch, model))")),
     T: () => page.sample.foldAll(),
     F: () => page.fillWindow(),
     t: () => page.drawer.toggle(page.drawer.open() !== "selection", "selection"),

@@ -234,11 +234,19 @@ class ExplorerPage {
     this.node.setAttribute("aria-busy", this.numBusy > 0);
   }
 
+  // In a thread of the kernel; true unless something else was asked for meanwhile.
+  readPictures(num) {
+    this.kernelNote.showWork(`Reading the screenshots of ${pluralize(num, "round")}…`);
+    const reading = this.kernel.request("pictures").finally(() => this.kernelNote.showWork(""));
+    return this.kernel.latest("overview", reading.then(() => true)).catch(ignore);
+  }
+
   // The theme changes with the reply, so that all colours change together.
   async showReply(name, args) {
     const theme = this.theme.now();
-    const reply = this.kernel.request(name, { ...args, theme });
-    const result = await this.kernel.latest("overview", reply).catch(ignore);
+    const ask = () => this.kernel.latest("overview", this.kernel.request(name, { ...args, theme })).catch(ignore);
+    let result = await ask();
+    if (result?.num_unread) result = (await this.readPictures(result.num_unread)) && (await ask());
     if (!result) return;
     this.node.dataset.theme = theme;
     const isFirst = !this.state;
@@ -382,16 +390,21 @@ class ExplorerPage {
   // What the model saw before a round.
   showContext(round) {
     const trajectory = this.sample.trajectory();
-    if (!trajectory?.rounds.find((other) => other.round === round)?.context) return;
+    if (!trajectory?.rounds.find((other) => other.round === round)?.context) return this.say("the file has no context of this round");
     const view = contextView({ store: this.store, trajectory, round });
     this.sheet.show(`What the model saw before round ${round}`, view.node);
     this.sheet.node.addEventListener("close", view.close, { once: true });
   }
 
+  // Why nothing happened, until the next choice.
+  say(text) {
+    this.selectionLine.textContent = text;
+  }
+
   // Two attempts at one task.
   showMates() {
     const trajectory = this.sample.trajectory();
-    if (!trajectory || (trajectory.mates ?? []).length < 2) return;
+    if (!trajectory || (trajectory.mates ?? []).length < 2) return this.say("no other attempt at this task");
     const view = attemptsView({
       store: this.store,
       state: this.state,
@@ -464,7 +477,7 @@ class ExplorerPage {
     const trajectory = await this.kernel.latest("sample", reply).catch(ignore);
     if (!trajectory) return undefined;
     if (roundOf(trajectory, round)) return this.goTo({ sample, round });
-    return void (this.selectionLine.textContent = `sample ${sample} has no round ${round}`);
+    return this.say(`sample ${sample} has no round ${round}`);
   }
 
   // What a click on a cell would show.

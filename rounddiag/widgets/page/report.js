@@ -98,7 +98,8 @@ function connectPage() {
 
   async function image({ sample, index }) {
     const { shots } = await storedReply(`thumbnails ${sample}`);
-    return storedReply(`image ${shots[index].full}`);
+    const { full, changes } = shots[index];
+    return { ...(await storedReply(`image ${full}`)), changes };
   }
 
   async function observation({ sample, start, stop }) {

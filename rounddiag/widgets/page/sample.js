@@ -334,7 +334,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
   };
 }
 
-const OUTCOMES = { solved: "✓ solved", failed: "✗ failed", truncated: "… truncated", error: "! error of the environment", "given up": "∅ given up", finished: "finished" };
+const OUTCOMES = { solved: "✓ solved", failed: "✗ failed", truncated: "… truncated", error: "! error", "given up": "∅ given up", finished: "finished" };
 const ERROR_LENGTH = 80; // characters of an error above the cards
 
 /** What failed in a round: as the file recorded it, or as the observation after it says. */

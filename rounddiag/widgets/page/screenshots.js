@@ -348,67 +348,29 @@ function viewsOf({ trajectory, round: number, shots }, full, frame, stepped = nu
 function viewedPicture(view, views) {
   const picture = pictureOf(view.shot, view.action, { alt: screenName(view) });
   if (view.sight) picture.node.querySelector("img")?.after(sightLayer(view.sight, view.shot));
-  if (!view.action && !view.place) changedCells(views.current?.shot, view.shot).then((cells) => showChange(picture.node, view, cells), ignore);
+  // The veil has the colour of the paper, which is known in the document.
+  if (!view.action && !view.place) queueMicrotask(() => picture.node.append(...changeVeil(view.shot, picture.node)));
   return picture;
 }
 
-// What differs between two screenshots: cells of a picture that is at most so wide.
-const [COMPARED_WIDTH, CELL] = [960, 8];
-const knownChanges = new WeakMap(); // of the second one
-
-/** The largest difference of a value in each cell; null where two cannot be compared. */
-async function changedCells(before, after) {
-  const [older, newer] = [before, after].map((shot) => shot?.bytes ?? shot?.jpeg);
-  const isAlike = before?.width === after?.width && before?.height === after?.height && Boolean(before?.bytes) === Boolean(after?.bytes);
-  if (!older || !newer || !isAlike) return null;
-  const known = knownChanges.get(newer);
-  if (known?.older === older) return known.cells;
-  const [first, second] = await Promise.all([pixelsOf(before), pixelsOf(after)]);
-  const { width, height } = first;
-  const [columns, rows] = [Math.ceil(width / CELL), Math.ceil(height / CELL)];
-  const sizes = new Uint8Array(columns * rows);
-  for (let at = 0; at < first.data.length; at += 1) {
-    const size = Math.abs(first.data[at] - second.data[at]);
-    const pixel = at >> 2;
-    const cell = Math.floor(pixel / width / CELL) * columns + Math.floor((pixel % width) / CELL);
-    if (size > sizes[cell]) sizes[cell] = size;
-  }
-  const cells = { columns, rows, sizes };
-  knownChanges.set(newer, { older, cells });
-  return cells;
-}
-
-async function pixelsOf({ jpeg, bytes, mime = "image/jpeg" }) {
-  const image = await createImageBitmap(new Blob([bytes ?? jpeg], { type: mime }));
-  const scale = Math.min(1, COMPARED_WIDTH / image.width);
-  const [width, height] = [image.width, image.height].map((size) => Math.max(1, Math.round(size * scale)));
-  const canvas = new OffscreenCanvas(width, height);
-  const context = canvas.getContext("2d", { willReadFrequently: true });
-  context.drawImage(image, 0, 0, width, height);
-  return context.getImageData(0, 0, width, height);
-}
-
-// The more a cell changed, the clearer it is.
-function showChange(node, view, cells) {
-  if (!cells) return;
-  const { columns, rows, sizes } = cells;
-  const largest = Math.max(...sizes);
-  view.share = sizes.filter(Boolean).length / sizes.length;
-  const words = node.closest("figure, dialog")?.querySelector(".rdx-changed");
-  if (words) words.textContent = changeText(view);
-  if (!largest) return;
-  const veil = element("canvas", { class: "rdx-veil", width: columns, height: rows, "aria-hidden": "true" });
+// What an action changed is clear, the more the clearer: a veil is over all else.
+function changeVeil({ changes }, node) {
+  const { columns, sizes } = changes ?? { sizes: [] };
+  const largest = Math.max(0, ...sizes);
+  if (!largest) return [];
+  const veil = element("canvas", { class: "rdx-veil", width: columns, height: sizes.length / columns, "aria-hidden": "true" });
   const context = veil.getContext("2d");
   context.fillStyle = getComputedStyle(node).getPropertyValue("--paper");
   sizes.forEach((size, at) => {
     context.globalAlpha = 1 - size / largest;
     context.fillRect(at % columns, Math.floor(at / columns), 1, 1);
   });
-  node.append(veil);
+  return [veil];
 }
 
-function changeText({ share }) {
-  if (share === undefined) return "";
+function changeText({ changes }) {
+  if (!changes) return "";
+  const share = changes.sizes.filter(Boolean).length / changes.sizes.length;
   return share ? `${percent(share)} changed` : "nothing changed";
 }
 
@@ -454,14 +416,14 @@ function screenName({ round, action, shot, place }) {
   return `Screenshot ${shot.index}, ${action ? "before" : "after"} round ${round.round}: ${label}`;
 }
 
-function screenCaption({ round, action, shot, share, place }) {
+function screenCaption({ round, action, shot, place }) {
   const isLost = POINTING.includes(action?.kind) && ![action.point, action.end_point].some(isOnPicture);
   const size = shot?.width ? `${shot.width} × ${shot.height}` : "";
   return [
     element("b", {}, place ?? `${action ? "" : "after "}round ${round.round}`),
     action && element("span", { class: "rdx-caption-action", title: visible(action.line ?? "") }, visible(action.label)),
     isLost && element("span", { class: "rdx-note" }, "coordinates unknown or outside the screenshot"),
-    !action && !place && element("span", { class: "rdx-changed" }, changeText({ share })),
+    !action && !place && element("span", { class: "rdx-changed" }, changeText(shot ?? {})),
     element("span", { class: "rdx-facts" }, size),
   ];
 }
