@@ -75,6 +75,16 @@ def overlap(one: FloatRect, other: FloatRect) -> bool:
     )
 
 
+def misplaced(lab: LabNotebook, names: list[str]) -> list[object]:
+    """Return the parts of an explorer out of sight, and the pairs that overlap."""
+    area = box_of(lab.page.locator(AREA))
+    found = explorer(lab)
+    boxes = {name: box_of(found.get_by_label(name, exact=True)) for name in names}
+    outside = [name for name in names if not is_inside(boxes[name], area)]
+    pairs = combinations(names, 2)
+    return [*outside, *(p for p in pairs if overlap(boxes[p[0]], boxes[p[1]]))]
+
+
 def resize(lab: LabNotebook, width: int, height: int) -> Locator:
     lab.page.set_viewport_size({"width": width, "height": height})
     found = explorer(lab)
@@ -123,12 +133,7 @@ def test_all_regions_are_in_sight_and_none_overlaps_another(
     lab.set_theme(theme)
     found = resize(lab, width, height)
     waits_until(lambda: found.get_attribute("data-theme") == theme)
-    lab.settle()
-    area = box_of(lab.page.locator(AREA))
-    boxes = {name: box_of(found.get_by_label(name, exact=True)) for name in REGIONS}
-    assert [name for name in REGIONS if not is_inside(boxes[name], area)] == []
-    pairs = combinations(REGIONS, 2)
-    assert [pair for pair in pairs if overlap(*(boxes[one] for one in pair))] == []
+    waits_until(lambda: misplaced(lab, REGIONS) == [])  # once it is laid out
     assert found.evaluate(CUT) == []
     lab.screenshot(f"explorer_screen_{width}_{theme}")
     lab.set_theme("light")
@@ -216,15 +221,6 @@ def test_it_has_tabs_where_it_is_narrow(lab: LabNotebook) -> None:
                 == [name for name in PANES if name in names]
             )
         )
-        panes = [found.get_by_label(name, exact=True) for name in names]
-
-        def all_inside(panes: list[Locator] = panes) -> bool:  # once it is laid out
-            area = box_of(lab.page.locator(AREA))
-            return all(is_inside(box_of(pane), area) for pane in panes)
-
-        waits_until(all_inside)
-        boxes = dict(zip(names, map(box_of, panes), strict=True))
-        pairs = combinations([*names], 2)
-        assert [pair for pair in pairs if overlap(*(boxes[one] for one in pair))] == []
+        waits_until(lambda names=names: misplaced(lab, names) == [])  # type: ignore[misc]
         assert found.evaluate("node => node.scrollWidth <= node.clientWidth")
         lab.screenshot(f"explorer_narrow_{tab.lower()}")
