@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from rounddiag.cli.options import build_parser
 from rounddiag.cli.terminal import announced, json_line, print_text
-from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.errors import LoadError, MissingError, RounddiagError
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
@@ -73,8 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except (RounddiagError, OSError) as error:
-        # A MissingError, whose module takes torch, does not say of which file.
-        where = f"{printable(file)}: " if file and hasattr(error, "field") else ""
+        # A MissingError does not say of which file.
+        is_of_file = file and isinstance(error, MissingError)
+        where = f"{printable(file)}: " if is_of_file else ""
         print(f"rounddiag: {where}{_printable(error)}", file=sys.stderr)
         return _CANNOT_CHECK if options.command in _GATES else _ERROR
     return code

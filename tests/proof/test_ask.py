@@ -432,6 +432,10 @@ def test_an_answer_is_of_one_batch(answer: Answer) -> None:
     ]:
         with pytest.raises(BatchError, match=f"`answer`.*found {found}"):
             answer.fit(wrong)
+    rows = answer.alternatives
+    edited = rows.assign(token_id=rows["token_id"] + rows["is_sampled"])
+    with pytest.raises(BatchError, match="as it was sampled; found other tokens"):
+        replace(answer, alternatives=edited).fit(batch)
     # What comes after an asked round is not what was asked.
     ids = batch.require_ids().clone()
     ids[int(batch.offsets[19]) - 1] += 1

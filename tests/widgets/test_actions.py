@@ -60,6 +60,18 @@ def test_an_observation_or_a_column_says_the_error() -> None:
     assert not rows["is_repeated"].any()
 
 
+def test_long_actions_that_differ_at_their_end_are_no_repeats() -> None:
+    turns = [("user", "go"), ("assistant", "a"), ("tool", "so"), ("assistant", "b")]
+    columns = {"sample": np.zeros(2, int), "round": np.arange(2)}
+    long = "fill " + "a" * 5_000
+    for last, is_repeated in (("1", True), ("2", False)):
+        action = np.array([f"{long}1", f"{long}{last}"])
+        batch = rd.Batch.from_turns(
+            [turns], round_columns={**columns, "action": action}
+        )
+        assert action_rows(batch)["is_repeated"].tolist() == [False, is_repeated]
+
+
 def test_a_round_without_a_picture_of_its_own_is_not_called_unchanged() -> None:
     shots = [
         RawScreenshot(mode="L", width=1, height=1, data=lambda: b"x", round=number)
