@@ -21,6 +21,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -173,10 +174,10 @@ def _open_run(options: argparse.Namespace, *, min_steps: int = 2) -> Run | None:
 
 
 def _has_no_pair(run: Run) -> bool:
-    try:
-        return run.batch(run.steps[0]).lacks("old", "rollout") is not None
-    except LoadError:  # `run.failed` names it
-        return False
+    for step in run.steps:
+        with suppress(LoadError):  # `run.failed` names it
+            return run.batch(step).lacks("old", "rollout") is not None
+    return False
 
 
 def _demo(options: argparse.Namespace) -> int:

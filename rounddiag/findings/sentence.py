@@ -99,9 +99,11 @@ def _tokens(indices: Array, num_large: int, view: View) -> list[str]:
         return ["no single tokens stand out"]
     if not view.abs_diff[indices].any():
         return [f"{pluralize(len(indices), 'token')} have equal log-probs"]
-    if num_large >= _MIN_LARGE:
-        return [f"{pluralize(num_large, 'token')} differ by more than a factor of 2"]
-    if len(indices) == len(view):
+    is_whole = len(indices) == len(view)
+    if num_large >= (1 if is_whole else _MIN_LARGE):
+        verb = "differs" if num_large == 1 else "differ"
+        return [f"{pluralize(num_large, 'token')} {verb} by more than a factor of 2"]
+    if is_whole:
         return [_describe_all(view, float(view.abs_diff.mean()))]
     size = view.abs_diff[indices][view.abs_diff[indices] > 0]
     return [
@@ -283,7 +285,8 @@ def describe_mass(view: View) -> str:
     is_processed = "processed" in str(sampling.get("logprobs_mode"))
     if not (is_whole or is_processed) or not len(view):
         return ""
-    ratio = np.exp(view.diff)
+    with np.errstate(over="ignore"):  # as infinite
+        ratio = np.exp(view.diff)
     if not np.log1p((ratio - 1) / 2).sum() > -np.log(LEVEL):
         return ""
     return (

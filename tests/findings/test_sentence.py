@@ -99,6 +99,13 @@ FAULTS: dict[str, tuple[Callable[[], rd.Batch], tuple[str, ...]]] = {
 }
 
 
+def test_one_token_is_not_called_all() -> None:
+    parts = arrays(NUM)
+    parts["old"][3, 5] = -9999
+    (level,) = (each for each in rd.diagnose(made(parts)) if each.kind == "level")
+    assert level.location == "1 token differs by more than a factor of 2"
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_headline_says_what_was_planted(name: str) -> None:
     build, facts = FAULTS[name]

@@ -373,6 +373,9 @@ def test_what_a_batch_lacks_is_an_error(engine: LocalEngine) -> None:
         )
     with pytest.raises(BatchError, match="expected pictures for all"):
         rd.ask(replace(batch, images=None), engine, at="task-04/2 / r3")
+    alone = replace(batch, prompt_ids=None, prompt_offsets=None, position_ids=None)
+    with pytest.raises(BatchError, match="found the first token of a sample without"):
+        rd.ask(alone, engine, at="task-04/2 / r0 / t0")
     with pytest.raises(BatchError, match="gives the log-probs of sampled tokens only"):
         rd.ask(batch, lambda ids, _: [0.0] * len(ids), at="task-04/2 / r3")
 

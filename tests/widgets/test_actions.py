@@ -18,7 +18,7 @@ from rounddiag.widgets.figures import overview_figures
 from rounddiag.widgets.images import describe_actions
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.trajectory_columns import scores_by
+from rounddiag.widgets.trajectory_columns import reward_bars, scores_by
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +105,11 @@ def test_scores_have_wilsons_interval() -> None:
     assert chrome["low"] == pytest.approx(0.20766, abs=1e-5)
     assert chrome["high"] == pytest.approx(0.93851, abs=1e-5)
     assert scores_by(np.array([2.0, 0.0]), ["a", "a"]) == []  # no shares of a success
+
+
+def test_bars_are_of_finite_rewards() -> None:
+    bars = reward_bars(np.array([0.0, 1.0, np.inf, np.nan, -np.inf, 0.5]))
+    assert "".join(bars) == "▁█···▄"
 
 
 def test_the_share_that_changed_is_of_cells_and_decodes_a_picture_once() -> None:
