@@ -14,7 +14,7 @@ from rounddiag.checks.log_probs import MEASURABLE
 from rounddiag.checks.rounds import KNOWN
 from rounddiag.columns.phrases import phrase
 from rounddiag.core.divergence import FACTOR_2
-from rounddiag.findings.causes import CAUSES, UNKNOWN, describe_families
+from rounddiag.findings.causes import CAUSES, NO_CAUSE, describe_families
 from rounddiag.findings.detectors.failed_checks import SUPERSEDED, describe_failed
 from rounddiag.findings.diagnosis import Diagnosis
 from rounddiag.findings.finding import Finding
@@ -308,7 +308,7 @@ def _advise(diagnosis: Diagnosis) -> str:
         return _advise_on_level(diagnosis)
     first, *others = bugs
     parts = [_name(first)]
-    by_location = (first.cause, UNKNOWN, "identical_log_probs")
+    by_location = (first.cause, NO_CAUSE, "identical_log_probs")
     names = dict.fromkeys(
         finding.location if finding.cause in by_location else _meaning(finding)
         for finding in others
@@ -328,7 +328,7 @@ def _advise(diagnosis: Diagnosis) -> str:
 
 def _name(finding: Finding) -> str:
     if finding.kind in ("fact", "reversal"):
-        name = "cause not known" if finding.cause == UNKNOWN else _meaning(finding)
+        name = "cause not known" if finding.cause == NO_CAUSE else _meaning(finding)
         return f"{capitalize(name)}. {finding.shown}"
     if not finding.candidates:
         return f"Cause not known. Next: {finding.next_step}"
