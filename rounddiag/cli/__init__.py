@@ -93,10 +93,12 @@ def _printable(error: RounddiagError | OSError) -> str:
 
 def _require_path(path: str | None) -> None:
     """Report a path that does not exist before torch and pandas are imported."""
-    # A name may have the characters of a glob.
-    if path and not (Path(path).exists() or glob(path) or "://" in path):  # noqa: PTH207 any folder
+    if path is None:
+        return
+    # A name may have the characters of a glob; an empty one is not this folder.
+    if not path or not (Path(path).exists() or glob(path) or "://" in path):  # noqa: PTH207 any folder
         raise LoadError.build(
-            file=path,
+            file=path or "''",
             expected="a file, a folder or a glob",
             found="nothing",
             advice="Check the path.",

@@ -27,6 +27,10 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
     has one file per step, and so are files of several formats. Files that are named
     like a model's checkpoint are ignored.
     """
+    if not os.fspath(path):
+        raise LoadError.build(
+            expected="a path", found="an empty text", advice="Pass that of a batch."
+        )
     if is_url(path):
         raise LoadError.build(
             file=path,

@@ -14,6 +14,7 @@ import torch
 import rounddiag as rd
 from rounddiag.cli import main
 from rounddiag.cli.lab import prepare_notebook
+from rounddiag.errors import LoadError
 from rounddiag.loaders.untrusted import guard
 from rounddiag.runs import Run
 from tests.fuzz.forked import run_forked
@@ -60,6 +61,16 @@ def test_trajectories_are_one_batch_where_the_first_is_damaged(
     out = capsys.readouterr().out
     assert "\n2 samples, " in out
     assert "not opened: bookmark-bar/traj.jsonl: expected a saved batch" in out
+
+
+def test_an_empty_path_is_not_this_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(folder)
+    assert main(["summary", ""]) == 1
+    assert "'': expected a file, a folder or a glob" in capsys.readouterr().err
+    with pytest.raises(LoadError, match="expected a path; found an empty text"):
+        rd.load("")
 
 
 def write_broken(folder: Path, *steps: int) -> None:
