@@ -68,7 +68,7 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
         scope = _of_samples(place, len(where["large_samples"]), total)
         return f"{head}{number} of them {place.text}{scope}{equal}"
     tokens = pluralize(place.num_tokens, "token")
-    scope = _of_samples(place, place.num_samples, total)
+    scope = _of_samples(place, len(where["samples"]), total)
     if equal:
         head = f"{tokens} differ by {size.mean():.2g} nat on average"
         return f"{head}: {place.text}{scope}{equal}"
