@@ -83,6 +83,20 @@ class BatchError(RounddiagError):
     """The tensors of a batch do not fit together."""
 
 
+class MissingError(BatchError):
+    """A batch lacks a field that is needed; the message says why.
+
+    Parameters
+    ----------
+    message : str
+    field : str
+    """
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
 class FrameError(RounddiagError):
     """A frame lacks a column, or an option names something it does not have."""
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import rounddiag as rd
-from rounddiag.batch import MissingError
+from rounddiag.errors import MissingError
 from rounddiag.schema import METRICS
 from rounddiag.vision import RawScreenshot
 from tests.batches import hand_batch

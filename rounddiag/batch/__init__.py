@@ -34,11 +34,10 @@ from rounddiag.batch.contexts import (
     context,
     context_engines,
 )
-from rounddiag.batch.missing import MissingError
 from rounddiag.batch.steps import from_steps
 from rounddiag.batch.turns import Turn, from_turns
 
-__all__ = ["Batch", "Context", "ContextPiece", "MissingError", "Turn", "require_batch"]
+__all__ = ["Batch", "Context", "ContextPiece", "Turn", "require_batch"]
 
 Batch.from_turns = classmethod(from_turns)
 Batch.from_steps = staticmethod(from_steps)

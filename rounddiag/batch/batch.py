@@ -24,7 +24,7 @@ from rounddiag.batch.layout import (
     select,
     selected_rows,
 )
-from rounddiag.batch.missing import MissingError, lacks
+from rounddiag.batch.missing import lacks, missing_error
 from rounddiag.batch.turns import Turns
 from rounddiag.batch.validation import check_fields, check_rounds, encodable_names
 from rounddiag.columns import Catalogue
@@ -275,12 +275,12 @@ class Batch:
     def require(self, *fields: str) -> None:
         """Raise a BatchError with the sentence of `lacks` if something is missing."""
         if self.lacks(*fields):
-            raise MissingError(self, *fields)
+            raise missing_error(self, *fields)
 
     def require_ids(self) -> Tensor:
         """Return the token ids of all positions; raise a BatchError without any."""
         if self.response_ids is None:
-            raise MissingError(self, "ids")
+            raise missing_error(self, "ids")
         return self.response_ids
 
     def both_log_probs(self) -> tuple[Tensor, Tensor]:
@@ -296,7 +296,7 @@ class Batch:
         }
         values = known.get(score)
         if score in known and values is None:
-            raise MissingError(self, score)
+            raise missing_error(self, score)
         if values is None:
             raise BatchError.build(
                 expected=f"one of the scores {sorted(known)}",

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
-from rounddiag.batch.missing import MissingError
+from rounddiag.batch.missing import missing_error
 from rounddiag.batch.sample_sequence import SampleSequence
 from rounddiag.batch.sequence_difference import appends, shared_ranges
 from rounddiag.errors import BatchError
@@ -171,7 +171,7 @@ follows='append')
     sample = batch.sample_number(sample)
     round_ = _require(batch, sample, round, engine)
     if batch.response_ids is None and batch.pieces is None:
-        raise MissingError(batch, "text")
+        raise missing_error(batch, "text")
     sequence = kept_sequence(batch, sample)
     if engine == "rollout" and batch.response_ids is not None:
         return _sampler_context(batch, sample, round_, sequence)
@@ -385,7 +385,7 @@ def _sampler_context(
     """
     prompts = sampler_prompts(batch, sample)
     if round_ not in prompts:
-        raise MissingError(batch, SAMPLER_PROMPTS)
+        raise missing_error(batch, SAMPLER_PROMPTS)
     trained = _parts(sequence.index(round_), sequence)
     shots = [piece.image for piece in trained if piece.image is not None]
     ids = prompts[round_]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.errors import BatchError
+from rounddiag.errors import MissingError
 
 if TYPE_CHECKING:
     from rounddiag.batch.batch import Batch
@@ -15,21 +15,11 @@ _ENGINES = {"old": "training engine", "rollout": "sampler"}
 _FIELDS = {"ids": "response_ids", "text": "response_ids"}
 
 
-class MissingError(BatchError):
-    """A batch lacks a field that is needed; the message says why.
-
-    Parameters
-    ----------
-    batch : Batch
-    *what : str
-        What is needed, as of `Batch.lacks`.
-    """
-
-    def __init__(self, batch: Batch, *fields: str) -> None:
-        super().__init__(lacks(batch, *fields) or "")
-        missing = next(field for field in fields if lacks(batch, field))
-        engine = f"{missing}_log_probs" if missing in _ENGINES else missing
-        self.field = _FIELDS.get(missing, engine)
+def missing_error(batch: Batch, *fields: str) -> MissingError:
+    """Return the error of the first of some things that a batch lacks."""
+    missing = next(field for field in fields if lacks(batch, field))
+    engine = f"{missing}_log_probs" if missing in _ENGINES else missing
+    return MissingError(lacks(batch, missing) or "", _FIELDS.get(missing, engine))
 
 
 def lacks(batch: Batch, *fields: str) -> str | None:

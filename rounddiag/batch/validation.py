@@ -143,7 +143,11 @@ def _check_dtypes(batch: Batch) -> None:
             )
     for name in ("response_ids", "prompt_ids"):
         ids = getattr(batch, name)
-        if ids is not None and len(ids) and ids.dtype.is_floating_point:
+        if (
+            ids is not None
+            and len(ids)
+            and (ids.is_floating_point() or ids.is_complex())
+        ):
             raise BatchError.build(
                 key=name,
                 expected="integers",

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
-from rounddiag.batch import Batch, MissingError
+from rounddiag.batch import Batch
 from rounddiag.batch.html import table
+from rounddiag.errors import MissingError
 from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:

@@ -92,8 +92,9 @@ def _holes(batch: Batch) -> Fault | None:
     fault = fault_at(batch, holes, "masked between two of a round")
     if fault is None:
         return None
-    away = (old[holes] - rollout[holes]).abs()
-    level = f"mean |diff| {away.double().nanmean():.3g} nat there"
+    away = (old[holes] - rollout[holes]).abs().double()
+    away = away[away.isfinite()]
+    level = f"mean |diff| {away.mean():.3g} nat there" if len(away) else "no diff there"
     return replace(fault, detail=f"{fault.detail}; {level}")
 
 

@@ -21,13 +21,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rounddiag.cli.options import build_parser
 from rounddiag.cli.terminal import announced, json_line, print_text
-from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.errors import LoadError, MissingError, RounddiagError
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
@@ -73,8 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except (RounddiagError, OSError) as error:
-        # A MissingError, whose module takes torch, does not say of which file.
-        where = f"{printable(file)}: " if file and hasattr(error, "field") else ""
+        # A MissingError does not say of which file.
+        is_of_file = file and isinstance(error, MissingError)
+        where = f"{printable(file)}: " if is_of_file else ""
         print(f"rounddiag: {where}{_printable(error)}", file=sys.stderr)
         return _CANNOT_CHECK if options.command in _GATES else _ERROR
     return code
@@ -91,10 +93,12 @@ def _printable(error: RounddiagError | OSError) -> str:
 
 def _require_path(path: str | None) -> None:
     """Report a path that does not exist before torch and pandas are imported."""
-    # A name may have the characters of a glob.
-    if path and not (Path(path).exists() or glob(path) or "://" in path):  # noqa: PTH207 any folder
+    if path is None:
+        return
+    # A name may have the characters of a glob; an empty one is not this folder.
+    if not path or not (Path(path).exists() or glob(path) or "://" in path):  # noqa: PTH207 any folder
         raise LoadError.build(
-            file=path,
+            file=path or "''",
             expected="a file, a folder or a glob",
             found="nothing",
             advice="Check the path.",
@@ -172,10 +176,10 @@ def _open_run(options: argparse.Namespace, *, min_steps: int = 2) -> Run | None:
 
 
 def _has_no_pair(run: Run) -> bool:
-    try:
-        return run.batch(run.steps[0]).lacks("old", "rollout") is not None
-    except LoadError:  # `run.failed` names it
-        return False
+    for step in run.steps:
+        with suppress(LoadError):  # `run.failed` names it
+            return run.batch(step).lacks("old", "rollout") is not None
+    return False
 
 
 def _demo(options: argparse.Namespace) -> int:

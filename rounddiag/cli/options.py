@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from threading import TIMEOUT_MAX
 from typing import Any, NamedTuple, NoReturn
@@ -21,7 +22,9 @@ def _positive(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    value = 0.0
+    with suppress(ValueError):
+        value = float(text)
     if not 0 < value <= TIMEOUT_MAX:
         raise argparse.ArgumentTypeError(
             f"expected seconds, more than 0; found {text!r}"

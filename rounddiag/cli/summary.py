@@ -117,7 +117,7 @@ def _describe_one_engine(batch: Batch, diagnosis: Diagnosis) -> str:
         describe_diagnosis(diagnosis),
         describe_failed_checks(diagnosis.checks),
         _counts(batch).partition("\n")[0],
-        f"mean: {metric.meaning}, in {pair_of(batch).unit(metric)}",
+        f"mean: {metric.meaning}, in {pair_of(batch).unit(metric)}s",
         _table(summary, _unit(batch)),
         _sources(batch, 0).rpartition("\n")[0],
         _check_counts(diagnosis.checks),

@@ -16,8 +16,9 @@ import numpy as np
 from torch import Tensor
 
 from rounddiag._typing import Array
-from rounddiag.batch import Batch, MissingError
+from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
+from rounddiag.batch.missing import missing_error
 from rounddiag.columns.column import is_real
 from rounddiag.core.aggregation import run_sums
 from rounddiag.core.columns import (
@@ -122,7 +123,7 @@ class Measured:
         """The diff of every generated token, in nats."""
         diff = self._rounds_and_diffs[1]
         if diff is None:
-            raise MissingError(self.require_batch(), "old", "rollout")
+            raise missing_error(self.require_batch(), "old", "rollout")
         return diff
 
     @property

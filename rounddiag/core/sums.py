@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from rounddiag._typing import Array
-from rounddiag.batch import Batch, MissingError
+from rounddiag.batch import Batch
+from rounddiag.batch.missing import missing_error
 from rounddiag.core.divergence import (
     SERIES_LIMIT,
     compute_prob_diffs,
@@ -82,7 +83,7 @@ def diffs(batch: Batch) -> Array:
     """Return the diff of every generated token, in order, in float32 nats."""
     out = diffs_of_pair(batch)
     if out is None:
-        raise MissingError(batch, "old", "rollout")
+        raise missing_error(batch, "old", "rollout")
     return out
 
 

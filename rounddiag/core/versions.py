@@ -125,4 +125,5 @@ def _numbers(column: pd.Series[Any]) -> Array:
     import pandas as pd
 
     values = pd.to_numeric(column, errors="coerce")
-    return values.to_numpy(dtype=np.float64, na_value=np.nan)
+    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.where(np.isfinite(numbers), numbers, np.nan)

@@ -25,7 +25,7 @@ from rounddiag.figures._parts.means import (
     explain_marks,
     set_panels,
 )
-from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.causes import CAUSES, NO_CAUSE
 from rounddiag.findings.finding import Axis, Exhibit, Finding, exhibit
 from rounddiag.schema import DIFF, POSITION, ROUND, SAMPLE, SUMMARY, TOKENS, Pair
 from rounddiag.wording import capitalize
@@ -114,7 +114,7 @@ def _caption(finding: Finding, axis: Axis, theme: Theme) -> list[str]:
     """Return the cause, the explanation, which may quote the file, and the key."""
     row = CAUSES.get(finding.cause)
     cause = f"{row.meaning} ({finding.cause})" if row else finding.cause
-    if finding.cause == "unknown":
+    if finding.cause == NO_CAUSE:
         cause = "cause not known"
     named = wrap(_safe(f"{finding.kind}: {cause}"), _LINE)
     words = wrap(_safe(finding.shown), _LINE)

@@ -50,6 +50,7 @@ _OF_SOME = frozenset({"all", "content"})
 _OF_ALL = frozenset({"early"})
 _ROUNDING = frozenset({"large"})
 
+NO_CAUSE = "unknown"  # the cause of what no fact and no reversal explains
 CAUSES: dict[str, Cause] = {
     # From ids, masks and values: facts and reversals name them.
     "filled_log_probs": Cause(

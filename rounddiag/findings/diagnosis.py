@@ -10,6 +10,7 @@ from typing import overload
 import pandas as pd
 
 from rounddiag.checks import Checks
+from rounddiag.findings.causes import NO_CAUSE
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
 from rounddiag.findings.onset import Onset
@@ -152,7 +153,7 @@ class Diagnosis(Sequence[Finding]):
     @property
     def causes(self) -> list[str]:
         """The cause of each finding in words; "" for all where none is known."""
-        is_any = any(finding.cause != "unknown" for finding in self)
+        is_any = any(finding.cause != NO_CAUSE for finding in self)
         return [finding.name if is_any else "" for finding in self]
 
     @property

@@ -8,6 +8,7 @@ from rounddiag.batch import Batch
 from rounddiag.core.columns import token_samples
 from rounddiag.core.scores import select_scores
 from rounddiag.core.sums import diffs
+from rounddiag.findings.causes import NO_CAUSE
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.view import View
 from rounddiag.wording import pluralize
@@ -35,7 +36,7 @@ def find_unread(view: View) -> Evidence | None:
     samples = np.unique(token_samples(batch)[differs])
     mean = float(size[differs].mean())
     return Evidence(
-        cause="unknown",
+        cause=NO_CAUSE,
         severity="bug" if mean > view.usual.usual else "note",
         tokens=np.zeros(len(view), dtype=bool),
         shown="",

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.core.versions import Versions
-from rounddiag.findings.causes import FORMULAS, NEXT_STEP, Candidate
+from rounddiag.findings.causes import FORMULAS, NEXT_STEP, NO_CAUSE, Candidate
 from rounddiag.findings.conditions import (
     VERSIONS,
     columns_of_tokens,
@@ -182,7 +182,7 @@ def _confident(
     if is_bug:
         shown = f"Rounding in {view.usual.meaning} makes no such token."
     evidence = Evidence(
-        cause="unknown",
+        cause=NO_CAUSE,
         severity="bug" if is_bug else "note",
         tokens=tokens,
         adds_mismatch=is_bug,
@@ -296,7 +296,7 @@ def _places(view: View, total: float, refuted: Collection[str]) -> Iterator[Expl
         explained = Explained(
             kind="place",
             evidence=Evidence(
-                cause="unknown",
+                cause=NO_CAUSE,
                 tokens=tokens,
                 shown="",
                 where=where,
@@ -438,7 +438,7 @@ def _level(view: View, refuted: Collection[str]) -> list[Explained]:
     everything = np.ones(len(view), dtype=bool) if kinds is None else kinds.tokens
     possible = list_candidates(view, everything, kinds, refuted)
     evidence = Evidence(
-        cause="unknown",
+        cause=NO_CAUSE,
         tokens=everything,
         shown="",
         where={} if kinds is None else {"fact": kinds.text},

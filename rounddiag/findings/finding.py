@@ -18,6 +18,7 @@ from rounddiag.core.columns import sample_clusters
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import (
     CAUSES,
+    NO_CAUSE,
     Candidate,
     describe_families,
     group_families,
@@ -112,7 +113,7 @@ class Finding:
     @property
     def name(self) -> str:
         """Its cause in words for a table."""
-        return "not known" if self.cause == "unknown" else self.cause.replace("_", " ")
+        return "not known" if self.cause == NO_CAUSE else self.cause.replace("_", " ")
 
     @property
     def is_bug(self) -> bool:

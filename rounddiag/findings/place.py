@@ -48,6 +48,7 @@ from rounddiag.findings.slices import (
     select_cells,
 )
 from rounddiag.findings.starts import (
+    START_COLUMNS,
     SUPPORT,
     Start,
     columns_of_starts,
@@ -77,8 +78,6 @@ ALONG = {"round", "images_seen", "num_rounds", "last_round", "decoding_step"}
 ALONG |= {"context_length"}
 _FAR, FAR_GAIN = 2.0, 20.0
 MAX_PLACES = 4  # of a batch
-# Columns of what a place begins at.
-START_COLUMNS = frozenset({"round", "decoding_step", "context_length"})
 # How many rounds a sample has says how long its context becomes.
 _LENGTHS = START_COLUMNS | {"num_rounds"}
 _TRIED = 12  # slices of a search that are compared with chance

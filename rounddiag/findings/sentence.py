@@ -14,7 +14,7 @@ from rounddiag.checks.log_probs import MEASURABLE
 from rounddiag.checks.rounds import KNOWN
 from rounddiag.columns.phrases import phrase
 from rounddiag.core.divergence import FACTOR_2
-from rounddiag.findings.causes import CAUSES, describe_families
+from rounddiag.findings.causes import CAUSES, NO_CAUSE, describe_families
 from rounddiag.findings.detectors.failed_checks import SUPERSEDED, describe_failed
 from rounddiag.findings.diagnosis import Diagnosis
 from rounddiag.findings.finding import Finding
@@ -68,7 +68,7 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
         scope = _of_samples(place, len(where["large_samples"]), total)
         return f"{head}{number} of them {place.text}{scope}{equal}"
     tokens = pluralize(place.num_tokens, "token")
-    scope = _of_samples(place, place.num_samples, total)
+    scope = _of_samples(place, len(where["samples"]), total)
     if equal:
         head = f"{tokens} differ by {size.mean():.2g} nat on average"
         return f"{head}: {place.text}{scope}{equal}"
@@ -99,9 +99,11 @@ def _tokens(indices: Array, num_large: int, view: View) -> list[str]:
         return ["no single tokens stand out"]
     if not view.abs_diff[indices].any():
         return [f"{pluralize(len(indices), 'token')} have equal log-probs"]
-    if num_large >= _MIN_LARGE:
-        return [f"{pluralize(num_large, 'token')} differ by more than a factor of 2"]
-    if len(indices) == len(view):
+    is_whole = len(indices) == len(view)
+    if num_large >= (1 if is_whole else _MIN_LARGE):
+        verb = "differs" if num_large == 1 else "differ"
+        return [f"{pluralize(num_large, 'token')} {verb} by more than a factor of 2"]
+    if is_whole:
         return [_describe_all(view, float(view.abs_diff.mean()))]
     size = view.abs_diff[indices][view.abs_diff[indices] > 0]
     return [
@@ -283,7 +285,8 @@ def describe_mass(view: View) -> str:
     is_processed = "processed" in str(sampling.get("logprobs_mode"))
     if not (is_whole or is_processed) or not len(view):
         return ""
-    ratio = np.exp(view.diff)
+    with np.errstate(over="ignore"):  # as infinite
+        ratio = np.exp(view.diff)
     if not np.log1p((ratio - 1) / 2).sum() > -np.log(LEVEL):
         return ""
     return (
@@ -305,7 +308,7 @@ def _advise(diagnosis: Diagnosis) -> str:
         return _advise_on_level(diagnosis)
     first, *others = bugs
     parts = [_name(first)]
-    by_location = (first.cause, "unknown", "identical_log_probs")
+    by_location = (first.cause, NO_CAUSE, "identical_log_probs")
     names = dict.fromkeys(
         finding.location if finding.cause in by_location else _meaning(finding)
         for finding in others
@@ -325,7 +328,7 @@ def _advise(diagnosis: Diagnosis) -> str:
 
 def _name(finding: Finding) -> str:
     if finding.kind in ("fact", "reversal"):
-        name = "cause not known" if finding.cause == "unknown" else _meaning(finding)
+        name = "cause not known" if finding.cause == NO_CAUSE else _meaning(finding)
         return f"{capitalize(name)}. {finding.shown}"
     if not finding.candidates:
         return f"Cause not known. Next: {finding.next_step}"

@@ -77,7 +77,8 @@ def _relations(view: View) -> dict[str, _Relation]:
 def _excess_of_line(sums: Array) -> Array:
     """Return the squares that a line explains beyond the least part of them."""
     xx, xy, yy = about_means(sums)
-    return xy**2 / np.maximum(xx, 1e-300) - MIN_EXPLAINED * yy
+    line = np.divide(xy**2, xx, out=np.zeros_like(xy), where=xx > 0)
+    return line - MIN_EXPLAINED * yy
 
 
 def _natural_sets(view: View) -> Iterator[tuple[str, Array]]:

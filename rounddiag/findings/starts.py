@@ -39,6 +39,10 @@ class Start:
     tied: int | None = None
 
 
+# Columns of what a place begins at.
+START_COLUMNS = frozenset({"round", "decoding_step", "context_length"})
+
+
 def columns_of_starts(view: View) -> dict[str, Array]:
     """Return what a place may begin at, of each token.
 

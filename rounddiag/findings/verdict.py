@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from rounddiag.findings.causes import NO_CAUSE
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
 from rounddiag.findings.reference import Range
@@ -99,7 +100,7 @@ def find_verdict(
             return "stale"
         if any(finding.part_impossible > _BROKEN_SHARE for finding in bugs):
             return "broken"
-        unnamed = {"unknown", *STALE}
+        unnamed = {NO_CAUSE, *STALE}
         named = [f for f in bugs if f.kind == "fact" and f.cause not in unnamed]
         if sum(bug.share for bug in (bugs if is_far else named)) > _BROKEN_SHARE:
             return "broken"

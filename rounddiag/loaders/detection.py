@@ -83,11 +83,14 @@ def _describe_json(lines: JsonLines) -> str:
     names = format_names(lines.first)
     if isinstance(lines.value, dict):
         return f"one JSON object of {names}" if lines.value else "an empty object"
-    if lines.first or not isinstance(lines.value, list):
+    rows = lines.value
+    if lines.first:
         return f"JSON objects of {names}"
-    if not lines.value:
+    if not isinstance(rows, list) or (rows and {*map(type, rows)} == {dict}):
+        return "JSON objects, the first of them empty"
+    if not rows:
         return "an empty list"
-    return f"a list of {pluralize(len(lines.value), 'value')}, not all of them objects"
+    return f"a list of {pluralize(len(rows), 'value')}, not all of them objects"
 
 
 def _describe_object(name: str) -> str:

@@ -46,7 +46,7 @@ from rounddiag.loaders.detection import (
 )
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import JsonLines, columns_or_rows, is_json_value
-from rounddiag.loaders.paths import resolve_paths, several_batches
+from rounddiag.loaders.paths import name_others, resolve_paths, several_batches
 from rounddiag.loaders.source import Source, load_errors
 from rounddiag.loaders.tables import as_table
 from rounddiag.loaders.unopened import unopened_error
@@ -74,8 +74,7 @@ def read_files(
             reasons = [f"{name}: {reason}" for name, reason in refused.items()]
             if num_more := max(len(reasons) - _MAX_REASONS, 0):
                 reasons[_MAX_REASONS:] = [f"and {num_more} more"]
-            entry = {"not_opened": reasons}
-            batch = batch.with_meta({**batch.meta, **entry})
+            batch = batch.with_meta({**batch.meta, "not_opened": reasons})
     else:
         batch = read_file(files[0], columns)[1]
         source = batch.meta.get("source", str(files[0]))
@@ -86,6 +85,7 @@ def read_files(
 
 
 _MAX_REASONS = 8  # in `meta`
+_OTHERS = "not named as the files that were opened"
 
 
 def _read_each(
@@ -359,7 +359,11 @@ def read_batch(
     check_order(sample_by, order_by)
     decoder(tokenizer)  # fails here, and not in a view, if it cannot be opened
     if isinstance(path, str | os.PathLike):
-        batch = read_files(files or resolve_paths(path), path, columns)
+        chosen = files or resolve_paths(path)
+        batch = read_files(chosen, path, columns)
+        if not files and (others := name_others(path, chosen)):
+            reasons = [*batch.meta.get("not_opened", ()), f"{others}: {_OTHERS}"]
+            batch = batch.with_meta({**batch.meta, "not_opened": reasons})
     else:
         batch = read_table(path, columns)
     batch = _with_tokenizer_note(batch, tokenizer)

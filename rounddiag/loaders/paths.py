@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from glob import glob, has_magic
 from pathlib import Path, PurePosixPath
@@ -26,6 +27,10 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
     has one file per step, and so are files of several formats. Files that are named
     like a model's checkpoint are ignored.
     """
+    if not os.fspath(path):
+        raise LoadError.build(
+            expected="a path", found="an empty text", advice="Pass that of a batch."
+        )
     if is_url(path):
         raise LoadError.build(
             file=path,
@@ -33,8 +38,7 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
             found="a URL",
             advice="Copy it here first, or open it with fsspec.",
         )
-    full = Path(path)
-    full = (full.expanduser() if str(full).startswith("~") else full).absolute()
+    full = _full(path)
     try:
         return _existing_files(full)
     except OSError as error:  # such as a name that is too long, or no permission
@@ -44,6 +48,27 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
             found=error.strerror or "a system error",
             advice="Pass the path of a saved batch.",
         ) from error
+
+
+def _full(path: str | os.PathLike[str]) -> Path:
+    full = Path(path)
+    return (full.expanduser() if str(full).startswith("~") else full).absolute()
+
+
+def name_others(path: str | os.PathLike[str], files: Sequence[Path]) -> str:
+    """Name the files of a folder that may be batches by their endings, but for some."""
+    folder, opened = _full(path), {*files}
+    endings = [pattern for pattern, _ in name_patterns() if pattern.startswith("*.")]
+    others = [
+        file
+        for file in _in_order([*folder.rglob("*")] if folder.is_dir() else [])
+        if file not in opened
+        and any(is_like(file.as_posix(), pattern) for pattern in endings)
+        and not any(is_like(file.as_posix(), p) for p in (*_COMPANIONS, _MIRROR))
+        and not _CHECKPOINT.fullmatch(file.name)
+        and file.is_file()
+    ]
+    return _relative_names(others, folder) if others else ""
 
 
 def is_url(address: str | os.PathLike[str]) -> bool:

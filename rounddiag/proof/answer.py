@@ -15,7 +15,6 @@ import pandas as pd
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.core import token_frame
 from rounddiag.errors import BatchError
 from rounddiag.proof.alternatives import as_frame
 from rounddiag.proof.saving import (
@@ -24,7 +23,7 @@ from rounddiag.proof.saving import (
     rows_of_whole,
     write_answer,
 )
-from rounddiag.schema import ALTERNATIVES, LISTED, SIGHT, TILES, TOKENS
+from rounddiag.schema import ALTERNATIVES, LISTED, SIGHT, TILES
 from rounddiag.wording import pluralize, printable
 
 TABLES = {"alternatives": ALTERNATIVES, "sight": SIGHT, "tiles": TILES}
@@ -104,6 +103,12 @@ class Answer:
                 _fail(place, f"sample {own_name}")
             if digest != own_digest:
                 _fail(place, "other tokens there or before it")
+            said = self.alternatives.query(
+                "is_sampled and sample == @sample and round == @number"
+            )
+            own = dict(enumerate(_own_ids(batch, row, number).tolist()))
+            if (said["token"].map(own) != said["token_id"]).any():
+                _fail(f"{place} as it was sampled", "other tokens")
         frames: dict[str, Any] = {}
         for table in TABLES:
             frame = getattr(self, table)
@@ -116,12 +121,6 @@ class Answer:
                         f"picture {tile.picture} of sample {tile.sample}",
                         pluralize(num, "picture"),
                     )
-        known = frames["alternatives"].query("is_sampled")
-        own = token_frame(batch, ["token_id"]).rename(columns={"token_id": "own"})
-        both = known.merge(own, "left", on=[*TOKENS.keys])
-        wrong = both.loc[both["token_id"] != both["own"], [*TOKENS.keys]]
-        if len(wrong):
-            _fail("the token that was sampled", f"another at {wrong.iloc[0].to_dict()}")
         statements = tuple(
             (
                 row_of[sample],
@@ -148,13 +147,18 @@ def identify(batch: Batch, sample: int, number: int) -> tuple[int, int, int, str
     """Return what tells a round from all others, as in `Answer.asked`."""
     whole, digest = numbers_in_whole(batch)[sample], ""
     name = batch.sample_ids[sample] if batch.sample_ids else ""
-    rounds = batch.rounds
-    for at in ((rounds.sample == sample) & (rounds.round == number)).nonzero():
-        start, num = int(rounds.start[at]), int(rounds.num_tokens[at])
-        own = batch.require_ids()[start : start + num].cpu().long()
+    if len(own := _own_ids(batch, sample, number)):
         ids = torch.cat([batch.context(sample, number).ids.cpu(), own])
         digest = sha256(ids.numpy().astype("<i8").tobytes()).hexdigest()
     return sample, number, whole, name, digest
+
+
+def _own_ids(batch: Batch, sample: int, number: int) -> torch.Tensor:
+    """Return the ids of a round, of which a sample has one or none."""
+    rounds = batch.rounds
+    at = (rounds.sample == sample) & (rounds.round == number)
+    start, num = (int(column[at].sum()) for column in (rounds.start, rounds.num_tokens))
+    return batch.require_ids()[start : start + num].cpu().long()
 
 
 def load_answer(path: str | os.PathLike[str], batch: Batch | None = None) -> Answer:

@@ -259,6 +259,7 @@ def prove(  # noqa: PLR0913 keywords only
     batch.require_ids()
     if not batch.scores and batch.lacks("old"):
         batch.require("rollout")
+    require_seconds(budget_s)
     begin = time.perf_counter()
     names = None if hypotheses is None else spread_families(hypotheses)
     families = {family.name for family in FITTED}

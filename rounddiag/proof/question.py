@@ -252,6 +252,13 @@ class _Question:
         self.bar.update()
         plain, place = readings[""], str(Address.of(self.batch, sample, number))
         chosen = plain.tokens[[None in tokens or t in tokens for t in plain.tokens]]
+        if not len(chosen):
+            raise BatchError.build(
+                key="at",
+                expected="tokens that follow others, which a model reads",
+                found=f"the first token of a sample without a prompt, at {place}",
+                advice="Name a later token, or load prompts with the batch.",
+            )
         statements = [
             f"{place}: {each}" for each in self._alternatives(asked, readings, chosen)
         ]

@@ -57,7 +57,10 @@ class Ingestion:
             f"{self.folder}: {pluralize(len(self.written), 'step')} written,"
             f" {len(self.unchanged):,} unchanged, {len(self.failed):,} failed"
         )
-        errors = (f"failed: {file}: {error}" for file, error in self.failed.items())
+        errors = (  # most name their file
+            f"failed: {file}: {error.removeprefix(f'{file}: ')}"
+            for file, error in self.failed.items()
+        )
         return "\n".join([counts, *errors])
 
     __repr__ = __str__

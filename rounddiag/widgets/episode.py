@@ -136,7 +136,7 @@ def recorded_actions(sample: Batch, num_rounds: int) -> list[str]:
 
 def texts_at(column: Column, num_rounds: int) -> list[str]:
     """Return the values of a column of rounds as text, empty where unknown."""
-    return [_text_of(column, index, _MAX_TEXT) for index in range(num_rounds)]
+    return [_text_of(column, index) for index in range(num_rounds)]
 
 
 def _label(name: str) -> str:
@@ -146,7 +146,7 @@ def _label(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _text_of(column: Column, row: int, max_length: int) -> str:
+def _text_of(column: Column, row: int, max_length: int | None = None) -> str:
     """Return a value as text with its unit; empty where it is unknown."""
     if not column.is_known()[row]:
         return ""

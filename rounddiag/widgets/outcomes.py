@@ -22,7 +22,16 @@ _OF_NAMES = (
 _FLAG_NAMES = r"(is|has|was)_\w+|truncated|aborted"  # in which 1 is a flag
 _NUMBERS = r"[-+\N{MINUS SIGN}]?(\d[\d.,]*(e[-+]?\d+)?|nan|inf)( m?s)?"
 # What the text of a status, or of a reason to stop, says, but for what it denies.
-_DENIED = r"(?<![a-z])(not?|without)[ _-]+(any )?\w*(error|exception|crash|trunc)\w*"
+_FAULT = r"\w{0,40}(error|exception|crash|trunc)\w*"
+_DENIED = (
+    rf"(?<![a-z\d])(not?|without|zero|0)[ _-]+(any )?{_FAULT}"
+    rf"|\b{_FAULT} ?[:=] ?(0|no|none|null|nil|false)(?=\W*$|[,;)])"
+)
+# The other words of the text of an error that says no error.
+_NO_ERROR = (
+    r"(found|occurred|raised|reported|detected|\d+ warnings?"
+    r"|none|null|nil|n/a|na|undefined|ok|success)?"
+)
 _OF_TEXTS = (
     ("error", r"error|exception|crash"),
     ("given up", r"infeasible|give[ns]?.?up|gave.?up"),
@@ -110,7 +119,8 @@ def _said(name: str, text: str) -> str:
         if is_name(pattern):
             is_number = _matches(text, _NUMBERS)
             is_flag = text == "1" and is_name(_FLAG_NAMES)
-            denies = word == "error" and _matches(text, _DENIED)
+            words = " ".join(re.findall(r"[\w/]+", re.sub(_DENIED, "", text)))
+            denies = word == "error" and _matches(words, _NO_ERROR)
             return "" if (is_number and not is_flag) or denies else word
     if is_name(STATUS_NAMES):
         text = re.sub(_DENIED, "", text)

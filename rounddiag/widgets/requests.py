@@ -20,6 +20,7 @@ from rounddiag.core.picture_changes import changed_shares, num_unread
 from rounddiag.core.scores import AskedModel, require_answer
 from rounddiag.figures._parts.canvas import ThemeName
 from rounddiag.findings import Diagnosis
+from rounddiag.findings.causes import NO_CAUSE
 from rounddiag.schema import Pair
 from rounddiag.stats.tail import overall
 from rounddiag.widgets.answers import answer_payload
@@ -354,7 +355,7 @@ def _what_tests(diagnosis: Diagnosis) -> dict[str, Any]:
     first = next((finding for finding in diagnosis if finding.prove_call), None)
     if first is None:
         return {"families": [], "prove": ""}
-    families = [*first.families] if first.cause == "unknown" else []
+    families = [*first.families] if first.cause == NO_CAUSE else []
     return {"families": families, "prove": first.prove_command or first.prove_call}
 
 

@@ -87,7 +87,7 @@ class TrajectoryTexts:
     @cached_property
     def _group_rewards(self) -> Array:
         batch = self._batch
-        if batch.rewards is None or batch.group_ids is None:
+        if batch.rewards is None or batch.group_ids is None or not len(batch):
             return np.full(len(batch), "")
         bars = pd.Series(reward_bars(batch.rewards.double().cpu().numpy()))
         drawn = bars.groupby([*map(str, batch.group_ids)]).transform("".join)
@@ -150,7 +150,7 @@ def reward_bars(rewards: Array) -> Array:
     >>> "".join(reward_bars(np.array([0.0, 1.0, 0.5, np.nan])))
     '▁█▄·'
     """
-    low, high = np.nanmin(rewards, initial=0.0), np.nanmax(rewards, initial=0.0)
-    share = (rewards - low) / (high - low or 1.0)
-    level = np.nan_to_num(share * (len(_BLOCKS) - 1)).astype(int)
-    return np.where(np.isnan(rewards), "·", np.array([*_BLOCKS])[level])
+    known = np.where(np.isfinite(rewards), rewards, 0.0)
+    low, high = known.min(initial=0.0), known.max(initial=0.0)
+    level = ((known - low) / (high - low or 1.0) * (len(_BLOCKS) - 1)).astype(int)
+    return np.where(np.isfinite(rewards), np.array([*_BLOCKS])[level], "·")

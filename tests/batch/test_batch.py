@@ -149,6 +149,10 @@ CASES = [
         "`response_ids`: expected integers; found torch.float32. Pass token ids.",
     ),
     (
+        {"response_ids": torch.zeros(3, 6, dtype=torch.complex64)},
+        "`response_ids`: expected integers; found torch.complex64. Pass token ids.",
+    ),
+    (
         {"response_mask": torch.zeros(18)},
         "`response_mask`: expected two dimensions, samples and positions; found shape "
         "(18,). Stack the samples, or pass them to `Batch.from_rows`.",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.checks.rounds import find_holes
+from rounddiag.checks.rounds import NO_HOLES, find_holes
 
 NAN, INF = float("nan"), float("inf")
 
@@ -26,6 +27,17 @@ def rows(mask: list[list[int]], rollout: list[list[float]], **others: Any) -> Ba
 def test_a_rejected_token_is_a_hole_and_a_filled_observation_is_none() -> None:
     batch = rows([[1, 0, 1, 0, 1]], [[-1.0, -9.0, -1.0, 0.0, -1.0]])
     assert find_holes(batch).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("old", "said"), [(-3.0, "mean |diff| 6 nat there"), (NAN, "no diff there")]
+)
+def test_only_finite_differences_of_holes_are_said(old: float, said: str) -> None:
+    batch = rows([[1, 0, 1]], [[-1.0, -9.0, -1.0]])
+    batch = replace(batch, old_log_probs=torch.full((3,), old))
+    fault = NO_HOLES.find(batch)
+    assert fault is not None
+    assert fault.detail.endswith(f"; {said}")
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,7 @@ def test_words_after_two_dashes_are_no_options_but_of_lab(
         (["--checkpoint", "/x"], "expected LABEL=FOLDER; found '/x'"),
         (["--checkpoint", "a="], "expected LABEL=FOLDER; found 'a='"),
         (["--budget", "nan"], "expected seconds, more than 0; found 'nan'"),
+        (["--budget", "x"], "expected seconds, more than 0; found 'x'"),
         (["--budget", "-1"], "expected seconds, more than 0; found '-1'"),
         (["--model", "/no/such/model"], "found no '/no/such/model'"),
     ],

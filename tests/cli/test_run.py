@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 import rounddiag as rd
 from rounddiag.cli import main
 from rounddiag.cli.lab import prepare_notebook
+from rounddiag.errors import LoadError
 from rounddiag.loaders.untrusted import guard
 from rounddiag.runs import Run
 from tests.fuzz.forked import run_forked
@@ -47,6 +49,28 @@ def test_a_folder_of_one_step_is_still_a_batch(tmp_path: Path, capsys: Capture) 
     write_steps(tmp_path, {3: 1})
     assert main(["summary", str(tmp_path)]) == 0
     assert "\n3 samples, 5 rounds, 8 generated tokens\n" in capsys.readouterr().out
+
+
+def test_trajectories_are_one_batch_where_the_first_is_damaged(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    folder = tmp_path / "runs"
+    shutil.copytree("sample_data/osworld/chrome", folder)
+    (folder / "bookmark-bar" / "traj.jsonl").write_text("")
+    assert main(["summary", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "\n2 samples, " in out
+    assert "not opened: bookmark-bar/traj.jsonl: expected a saved batch" in out
+
+
+def test_an_empty_path_is_not_this_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(folder)
+    assert main(["summary", ""]) == 1
+    assert "'': expected a file, a folder or a glob" in capsys.readouterr().err
+    with pytest.raises(LoadError, match="expected a path; found an empty text"):
+        rd.load("")
 
 
 def write_broken(folder: Path, *steps: int) -> None:

@@ -37,6 +37,12 @@ def test_a_sequence_that_spans_two_versions_is_split() -> None:
     assert whole["mean_abs_log_ratio"].tolist() == pytest.approx([0.0125, 0.3, 0.5])
 
 
+def test_a_version_that_is_no_number_is_unknown() -> None:
+    versions = Versions.of(batch_of([[5.0, np.inf, 4.0], [np.nan, 5.0, 5.0]]))
+    assert versions is not None
+    np.testing.assert_array_equal(versions.lag(), [0, np.nan, 1, np.nan, 0, 0])
+
+
 def test_lag_0_is_the_engine_gap_and_a_negative_lag_is_no_staleness() -> None:
     batch = batch_of([[7, 7, 7], [5, 9, 7]], step=7)
     rows = rd.legs(batch, by="lag")

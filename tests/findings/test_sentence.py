@@ -99,6 +99,22 @@ FAULTS: dict[str, tuple[Callable[[], rd.Batch], tuple[str, ...]]] = {
 }
 
 
+def test_samples_of_a_place_are_those_of_the_tokens_it_counts() -> None:
+    few = np.random.default_rng(0).random((NUM, LENGTH)) < 0.02
+    batch = shake((RANK >= 2)[:, None] & few, 0.4, sample_columns={"rank": RANK // 2})
+    (place,) = (each for each in rd.diagnose(batch) if each.kind == "place")
+    tokens = place.tokens()
+    counted = f"{len(tokens):,} tokens differ .* in {tokens['sample'].nunique()} of 32"
+    assert re.search(counted, place.location)
+
+
+def test_one_token_is_not_called_all() -> None:
+    parts = arrays(NUM)
+    parts["old"][3, 5] = -9999
+    (level,) = (each for each in rd.diagnose(made(parts)) if each.kind == "level")
+    assert level.location == "1 token differs by more than a factor of 2"
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_headline_says_what_was_planted(name: str) -> None:
     build, facts = FAULTS[name]

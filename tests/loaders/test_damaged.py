@@ -947,6 +947,10 @@ TABLES: Cases = {
         held([1, 2]),
         "expected a saved batch; found a list of 2 values, not all of them objects.",
     ),
+    "empty rows": (
+        held([{}, {"a": 1}]),
+        "expected a saved batch; found JSON objects, the first of them empty: texts",
+    ),
     **{
         f"{found} in memory": (
             held(data),

@@ -13,7 +13,7 @@ from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import paths as places
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.paths import is_url, resolve_paths
+from rounddiag.loaders.paths import is_url, name_others, resolve_paths
 from rounddiag.loaders.source import inside
 
 
@@ -107,6 +107,16 @@ def test_a_folder_that_means_no_files_or_too_many(
     message = re.escape(f"{tmp_path}: {REFUSED[names]}")
     with pytest.raises(LoadError, match=f"^{message}"):
         resolve_paths(tmp_path)
+
+
+def test_files_of_other_names_are_named(tmp_path: Path) -> None:
+    touch(tmp_path, "train_data/3.pt", "rollout_data/3.pt", "log.txt", *CHECKPOINT)
+    files = resolve_paths(tmp_path)
+    assert name_others(tmp_path, files) == ""
+    touch(tmp_path, "a/step_1.pkl", "b.pt")
+    assert files == resolve_paths(tmp_path)
+    assert name_others(tmp_path, files) == "a/step_1.pkl, b.pt"
+    assert name_others(files[0], files) == ""
 
 
 def test_a_batch_beside_a_checkpoint_is_taken(tmp_path: Path) -> None:

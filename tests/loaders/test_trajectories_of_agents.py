@@ -200,6 +200,15 @@ def test_a_folder_of_runs_of_osworld(tmp_path: Path) -> None:
     assert batch.sample_columns["error"].tolist() == [None, "no answer"]
 
 
+def test_batches_beside_runs_are_named(tmp_path: Path) -> None:
+    osworld(tmp_path / "task", [osworld_row(1, "WAIT")])
+    assert "not_opened" not in rd.load(tmp_path).meta
+    (tmp_path / "step_1.parquet").write_bytes(b"")
+    assert rd.load(tmp_path).meta["not_opened"] == [
+        "step_1.parquet: not named as the files that were opened"
+    ]
+
+
 def test_runs_of_one_task_with_one_answer_are_no_copies(tmp_path: Path) -> None:
     for model in ("a", "b"):
         osworld(tmp_path / model / "task", [osworld_row(1, "WAIT")])

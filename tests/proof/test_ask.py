@@ -373,6 +373,9 @@ def test_what_a_batch_lacks_is_an_error(engine: LocalEngine) -> None:
         )
     with pytest.raises(BatchError, match="expected pictures for all"):
         rd.ask(replace(batch, images=None), engine, at="task-04/2 / r3")
+    alone = replace(batch, prompt_ids=None, prompt_offsets=None, position_ids=None)
+    with pytest.raises(BatchError, match="found the first token of a sample without"):
+        rd.ask(alone, engine, at="task-04/2 / r0 / t0")
     with pytest.raises(BatchError, match="gives the log-probs of sampled tokens only"):
         rd.ask(batch, lambda ids, _: [0.0] * len(ids), at="task-04/2 / r3")
 
@@ -432,6 +435,10 @@ def test_an_answer_is_of_one_batch(answer: Answer) -> None:
     ]:
         with pytest.raises(BatchError, match=f"`answer`.*found {found}"):
             answer.fit(wrong)
+    rows = answer.alternatives
+    edited = rows.assign(token_id=rows["token_id"] + rows["is_sampled"])
+    with pytest.raises(BatchError, match="as it was sampled; found other tokens"):
+        replace(answer, alternatives=edited).fit(batch)
     # What comes after an asked round is not what was asked.
     ids = batch.require_ids().clone()
     ids[int(batch.offsets[19]) - 1] += 1

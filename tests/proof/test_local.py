@@ -119,9 +119,10 @@ def test_the_cost_is_said_before(
     assert "1 hypothesis, 2 passes of 60 tokens, about " in capsys.readouterr().err
 
 
-def test_ids_of_another_model_are_an_error(folder: str) -> None:
+@pytest.mark.parametrize("other", [SIZE, -1])
+def test_ids_of_another_model_are_an_error(folder: str, other: int) -> None:
     batch = rd.Batch.from_rows(
-        response_ids=[torch.tensor([1, 2, SIZE])],
+        response_ids=[torch.tensor([1, 2, other])],
         response_mask=[torch.ones(3, dtype=torch.int64)],
         old_log_probs=[torch.zeros(3)],
         rollout_log_probs=[torch.zeros(3)],

@@ -345,6 +345,8 @@ def test_unknown_names_are_errors_that_say_what_to_do() -> None:
         rd.rescore(batch, score, "bfloat16_positions")
     with pytest.raises(BatchError, match="or a function"):
         rd.prove(batch, 3)
+    with pytest.raises(BatchError, match="expected a number of seconds"):
+        rd.prove(batch, "no_such_folder", budget_s=-1)  # before a model is opened
 
 
 def test_a_function_that_returns_too_few_values_is_an_error() -> None:

@@ -79,6 +79,7 @@ def test_bad_files_stop_nothing_and_are_listed(tmp_path: Path) -> None:
     lines = str(done).splitlines()
     assert lines[0].endswith("2 steps written, 0 unchanged, 1 failed")
     assert lines[1].startswith("failed: ")
+    assert lines[1].count(tmp_path.name) == 1
     assert "expected" in lines[1]
     assert sorted(times(tmp_path / "out")) == ["step_1.parquet", "step_3.parquet"]
 

@@ -19,7 +19,7 @@ from rounddiag.widgets.images import changes_of, describe_actions, full_screensh
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.trajectory_columns import scores_by
+from rounddiag.widgets.trajectory_columns import reward_bars, scores_by
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,18 @@ def test_an_observation_or_a_column_says_the_error() -> None:
     assert not rows["is_repeated"].any()
 
 
+def test_long_actions_that_differ_at_their_end_are_no_repeats() -> None:
+    turns = [("user", "go"), ("assistant", "a"), ("tool", "so"), ("assistant", "b")]
+    columns = {"sample": np.zeros(2, int), "round": np.arange(2)}
+    long = "fill " + "a" * 5_000
+    for last, is_repeated in (("1", True), ("2", False)):
+        action = np.array([f"{long}1", f"{long}{last}"])
+        batch = rd.Batch.from_turns(
+            [turns], round_columns={**columns, "action": action}
+        )
+        assert action_rows(batch)["is_repeated"].tolist() == [False, is_repeated]
+
+
 def test_a_round_without_a_picture_of_its_own_is_not_called_unchanged() -> None:
     shots = [
         RawScreenshot(mode="L", width=1, height=1, data=lambda: b"x", round=number)
@@ -94,6 +106,11 @@ def test_scores_have_wilsons_interval() -> None:
     assert chrome["low"] == pytest.approx(0.20766, abs=1e-5)
     assert chrome["high"] == pytest.approx(0.93851, abs=1e-5)
     assert scores_by(np.array([2.0, 0.0]), ["a", "a"]) == []  # no shares of a success
+
+
+def test_bars_are_of_finite_rewards() -> None:
+    bars = reward_bars(np.array([0.0, 1.0, np.inf, np.nan, -np.inf, 0.5]))
+    assert "".join(bars) == "▁█···▄"
 
 
 def test_the_share_that_changed_is_of_cells_and_decodes_a_picture_once() -> None:

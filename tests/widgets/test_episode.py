@@ -157,7 +157,22 @@ DONE, FAIL = (
         ([("error", "no answer")], True, None, "error"),
         ([("has_error", "1")], None, None, "error"),
         ([("no_error", "True")], None, None, ""),
-        ([("error", "no error")], None, None, ""),
+        *(
+            ([("error", text)], None, None, "")
+            for text in (
+                *("no error", "No errors found.", "0 errors", "0 errors, 2 warnings"),
+                *("errors: 0", "Error: none", "None", "none.", "nil", "N/A", "-", "[]"),
+                *("undefined", "ok", "", "0", "nan"),
+            )
+        ),
+        *(
+            ([("error", text)], None, None, "error")
+            for text in (
+                *("10 errors", "1 error", "Error: no such file", "no element found"),
+                *("error: 0x80070005", "0 errors, 1 crash", "none of them exists"),
+            )
+        ),
+        ([("status", "done (errors: 0)")], None, None, ""),
         ([("stop_condition", "no_error")], None, DONE, "finished"),
         ([("stop_condition", "no_error")], True, None, "solved"),
         ([("status", "completed_no_error")], None, None, ""),

@@ -14,7 +14,7 @@ from scipy.special import bdtr, bdtrc
 
 from rounddiag.checks.contracts import LEVEL
 from rounddiag.core.divergence import FACTOR_2
-from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.causes import CAUSES, NO_CAUSE
 from rounddiag.findings.detectors.grammar import NEARLY_ALL
 from rounddiag.findings.detectors.truncation import MIN_MISSING
 from rounddiag.findings.finding import Evidence
@@ -83,7 +83,7 @@ def _find(view: View, engine: str, given: Array, other: Array) -> Evidence | Non
     name = view.a if engine == view.b else view.b
     num, num_samples = int(tokens.sum()), int(view.samples_with(tokens).sum())
     return Evidence(
-        cause="unknown",
+        cause=NO_CAUSE,
         tokens=tokens,
         measures=(
             Measure("tokens", num, "tokens"),

@@ -10,6 +10,7 @@ import numpy as np
 from rounddiag.checks import check
 from rounddiag.core.columns import to_numpy
 from rounddiag.core.scores import select_scores
+from rounddiag.findings.causes import NO_CAUSE
 from rounddiag.findings.detectors.grammar import say_forced
 from rounddiag.findings.detectors.mask_offset import mask_offset
 from rounddiag.findings.finding import Evidence
@@ -142,7 +143,7 @@ def _impossible(view: View, failed: Check) -> dict[str, float]:
 def _cause(view: View, failed: Check) -> str:
     """Return the cause of a failed check; an impossible value that recurs is a fill."""
     if failed.cause != "impossible_log_probs" or failed.tokens is None:
-        return failed.cause or "unknown"
+        return failed.cause or NO_CAUSE
     batch = select_scores(view.batch, view.a, view.b)
     columns = [to_numpy(column)[failed.tokens] for column in batch.both_log_probs()]
     impossible = [values[~(values <= 0) | np.isinf(values)] for values in columns]

@@ -220,7 +220,8 @@ def _select_agreeing(sums: Array) -> tuple[Array, float]:
     """
     num = sums[0]
     xx, xy, yy = about_means(sums)
-    own = xy / np.maximum(np.sqrt(np.maximum(xx * yy, 0)), 1e-300)
+    both = np.sqrt(np.maximum(xx * yy, 0))
+    own = np.divide(xy, both, out=np.zeros_like(xy), where=both > 0)
     is_judged = num >= MIN_PER_SAMPLE
     if is_judged.sum() < _MIN_SAMPLES:
         return np.ones(len(num), dtype=bool), 1.0

@@ -143,8 +143,14 @@ def read_annotations(lines: JsonLines, source: Source) -> Batch:
     """
     unread = Transcript(file=source.path)
     wanted = _annotated(lines, unread)
-    path = source.path.absolute()
-    annotations = next(part for part in path.parents if part.name == "annotations")
+    parents = source.path.absolute().parents
+    annotations = next((part for part in parents if part.name == "annotations"), None)
+    if annotations is None:
+        raise source.error(
+            expected="annotations in the folder `annotations` of their run",
+            found=f"them in `{source.path.parent.name}`",
+            advice="Copy the folder `traces` as a whole.",
+        )
     orch = _files(annotations / "orch") or _files(annotations, "orch")
     steps = _ship_steps(orch, unread)
     samples: list[Transcript] = []

@@ -138,11 +138,12 @@ class LocalEngine:
 
     def prepare(self, trajectory: Trajectory) -> Trajectory:
         """Check the ids of a sample, and find the image tokens of its pictures."""
-        highest = int(trajectory.ids.max()) if len(trajectory.ids) else 0
-        if highest >= self.vocabulary:
+        ids = trajectory.ids
+        unknown = ids[(ids < 0) | (ids >= self.vocabulary)]
+        if len(unknown):
             raise BatchError.build(
-                expected=f"ids below {self.vocabulary}, the vocabulary of {self.name}",
-                found=f"id {highest} in sample {trajectory.sample}",
+                expected=f"ids from 0 to {self.vocabulary - 1}, as {self.name} has",
+                found=f"id {int(unknown[0])} in sample {trajectory.sample}",
                 advice="Pass the model that the batch was sampled with.",
             )
         return self.eyes.prepare(trajectory)

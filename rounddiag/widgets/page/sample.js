@@ -262,7 +262,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen, onFact, onMates, 
     strip.mark(place.round);
     plot.mark(place);
     focus.show(trajectory, index, beyond);
-    focus.note.show({ place, notes });
+    focus.note.show({ place, notes, noun: trajectory.noun });
   }
 
   // What the filter keeps of the sample; null for all.

@@ -60,7 +60,7 @@ function focusPanel(onNote, addressAt = (_place) => "") {
       number(Math.expm1(diff) - diff),
       tokens.entropy ? number(tokens.entropy[index]) : "",
       tokens.advantage ? number(tokens.advantage[index]) : "",
-      `${round.round}, token ${index - round.first}`,
+      `${round.round}, ${trajectory.noun} ${index - round.first}`,
       groupDigits(tokens.position[index]),
       String(tokens.token_id?.[index] ?? ""),
     ];
@@ -97,17 +97,17 @@ function noteScope(place) {
 
 /** The note on a token, its round or its sample; `onNote` gets its place and its text. */
 function noteField(onNote) {
-  /** @type {{ place: any, notes: any[], scope: string }} */
-  let now = { place: {}, notes: [], scope: "token" };
+  /** @type {{ place: any, notes: any[], scope: string, noun: string }} */
+  let now = { place: {}, notes: [], scope: "token", noun: "token" };
   const here = () => Object.fromEntries(NOTE_KEYS[now.scope].map((key) => [key, now.place[key]]));
   const field = textField("note", (text) => onNote(here(), text), errorLine(), { placeholder: "Write a note" });
   const scopes = selectField("on", (scope) => show({ scope }), { "aria-label": "note on" });
   const node = element("div", { class: "rdx-note-field" }, field.node, scopes.node);
 
-  /** @param {{ place?: any, notes?: any[], scope?: string }} changes */
+  /** @param {{ place?: any, notes?: any[], scope?: string, noun?: string }} changes */
   function show(changes) {
     now = { ...now, ...changes };
-    scopes.set(Object.keys(NOTE_KEYS).map((scope) => [scope, `${scope} ${now.place[scope] ?? ""}`]), now.scope);
+    scopes.set(Object.keys(NOTE_KEYS).map((scope) => [scope, `${scope === "token" ? now.noun : scope} ${now.place[scope] ?? ""}`]), now.scope);
     field.set(now.notes.find((note) => isSamePlace(note, here()))?.text ?? "");
   }
 

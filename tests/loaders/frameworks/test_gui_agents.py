@@ -122,7 +122,8 @@ def test_a_checkpoint_of_android_world(tmp_path: Path) -> None:
         "episode_data.after_screenshot_with_som",
         "finish_dtime",
     ]
-    assert batch.meta["not_opened"][0].startswith(
+    (other,) = batch.meta["not_opened"]
+    assert other.startswith(
         "OpenMenu_1.pkl.gz: expected trajectories in which a model wrote something;"
         " found 1 without an answer, no device."
     )

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rounddiag.core import token_frame
+from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.facts import has
 from tests.loaders.verifiers_writer import episode, updates, write
@@ -61,6 +62,14 @@ def test_a_part_that_is_being_packed_counts_once(path: Path) -> None:
     stream = path.parents[2] / "stream" / "00000.jsonl"
     stream.with_name("00000.jsonl.zst").write_bytes(b"not finished")
     assert len(load(path)) == 2
+
+
+def test_annotations_outside_of_their_run_are_an_error(
+    path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    alone = path.rename(tmp_path_factory.mktemp("alone") / path.name)
+    with pytest.raises(LoadError, match="expected annotations in the folder"):
+        load(alone)
 
 
 def test_one_file_for_each_stream(path: Path) -> None:
