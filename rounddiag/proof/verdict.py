@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.checks.fills import recorded_choices, recorded_grammar
+from rounddiag.checks.grammar import recorded_choices, recorded_grammar
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.gate import Gate
 from rounddiag.proof.hypotheses.choices import STRUCTURED

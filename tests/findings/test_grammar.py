@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rounddiag as rd
-from rounddiag.checks.fills import recorded_grammar
+from rounddiag.checks.grammar import recorded_grammar
 
 NUM_ROWS, SIZE, VOCABULARY = 24, 60, 200
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rounddiag as rd
-from rounddiag.checks.fills import recorded_choices
+from rounddiag.checks.grammar import recorded_choices
 from rounddiag.proof.engines import engine as engines
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.engines.local import LocalEngine

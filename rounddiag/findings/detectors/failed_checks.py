@@ -10,7 +10,6 @@ import numpy as np
 from rounddiag.checks import check
 from rounddiag.core.columns import to_numpy
 from rounddiag.core.scores import select_scores
-from rounddiag.findings.detectors.grammar import say_forced
 from rounddiag.findings.detectors.mask_offset import mask_offset
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.registry import register
@@ -72,9 +71,6 @@ def failed_checks(view: View) -> Iterator[Evidence]:
 def filled_log_probs(view: View) -> Evidence | None:
     """Report one value in place of log-probs, but the zeros of a moved mask."""
     filled = _superseded(view, "filled_log_probs")
-    if filled is not None and (forced := say_forced(view)):
-        shown = filled.shown + forced
-        filled = replace(filled, shown=shown, candidates=("structured_output",))
     moved = mask_offset(view) if filled is not None else None
     if filled is None or moved is None:
         return filled
