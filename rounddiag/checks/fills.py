@@ -53,7 +53,7 @@ def _find_fills(batch: Batch) -> Fault | None:
         # A token that a grammar forces has a log-prob of exactly 0.
         if not (written.may_be_forced and values[tokens].max() == 0)
     )
-    return fault or written.require_unforced()
+    return written.unless_forced(fault)
 
 
 def _fills_of(

@@ -111,7 +111,9 @@ def _read(value: object) -> object:
 def _is_on(value: object) -> bool:
     if isinstance(value, Mapping):
         return value.get("type") != "text" and any(
-            _is_on(each) for name, each in value.items() if not _OPTIONS.match(str(name))
+            _is_on(each)
+            for name, each in value.items()
+            if not _OPTIONS.match(str(name))
         )
     if isinstance(value, list | tuple):
         return bool(value)

@@ -51,7 +51,7 @@ def _covers_template(batch: Batch) -> Fault | None:
         fault_at(batch, batch.offsets.new_tensor(written.flat[find(written)]), words)
         for find, words in _KINDS.items()
     ]
-    return merge_faults([inverted, *faults, fault]) or written.require_unforced()
+    return written.unless_forced(merge_faults([inverted, *faults, fault]))
 
 
 def _inverted_rows(batch: Batch) -> Fault | None:

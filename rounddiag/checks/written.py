@@ -10,7 +10,7 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.checks.contracts import UntestableError, require_tokens
+from rounddiag.checks.contracts import Fault, UntestableError, require_tokens
 from rounddiag.checks.grammar import find_forced, recorded_grammar
 from rounddiag.core.columns import to_numpy, token_numbers
 
@@ -120,11 +120,12 @@ class Written:
         """Whether zeros of the sampler may be tokens that a grammar forces."""
         return self.has_grammar or bool(find_forced(self.rollout, self.old).any())
 
-    def require_unforced(self) -> None:
-        """Raise UntestableError where zeros may be tokens that a grammar forces."""
-        if self.may_be_forced:
+    def unless_forced(self, fault: Fault | None) -> Fault | None:
+        """Return a fault; none is found where a grammar may have forced zeros."""
+        if fault is None and self.may_be_forced:
             why = "a grammar may force the tokens that are exactly 0"
             raise UntestableError(field="rollout_log_probs", why=why)
+        return fault
 
     def in_samples_with(self, tokens: Array) -> Array:
         """Return the tokens of the samples that have some of these."""

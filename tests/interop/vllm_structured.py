@@ -117,7 +117,8 @@ class Session:
 
         def of(name: str) -> list[torch.Tensor]:
             return [
-                torch.tensor(row[name][at:]) for row, at in zip(rows, starts, strict=True)
+                torch.tensor(row[name][at:])
+                for row, at in zip(rows, starts, strict=True)
             ]
 
         return rd.Batch.from_rows(

@@ -13,9 +13,9 @@ import numpy as np
 from scipy.special import bdtr, bdtrc
 
 from rounddiag.checks.contracts import LEVEL
+from rounddiag.checks.grammar import NEARLY_ALL
 from rounddiag.core.divergence import FACTOR_2
 from rounddiag.findings.causes import CAUSES
-from rounddiag.checks.grammar import NEARLY_ALL
 from rounddiag.findings.detectors.truncation import MIN_MISSING
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.measure import Measure

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
+
 def measure_forced(view: View, tokens: Array | None = None) -> tuple[Measure, ...]:
     """Return what shows structured output at some tokens, as numbers, or at all.
 

@@ -131,7 +131,7 @@ def find_missing(view: View) -> float:
 
 
 def kept_mass(view: View) -> float:
-    """Return the mean of exp(diff) over uncertain tokens: what truncation would keep."""
+    """Return the mean of exp(diff) of uncertain tokens: what truncation would keep."""
     return 1 - _mass(view)[0]
 
 
