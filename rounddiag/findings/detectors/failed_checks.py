@@ -9,6 +9,7 @@ import numpy as np
 
 from rounddiag.checks import check
 from rounddiag.core.columns import to_numpy
+from rounddiag.core.divergence import FACTOR_2
 from rounddiag.core.scores import select_scores
 from rounddiag.findings.detectors.mask_offset import mask_offset
 from rounddiag.findings.finding import Evidence
@@ -91,13 +92,27 @@ def _superseded(view: View, cause: str) -> Evidence | None:
             continue
         tokens = _tokens(view, failed)
         if tokens.any():
+            forced = _say_zeros(view, tokens)
             return Evidence(
                 tokens=tokens,
                 where={"fact": describe_failed(failed), "check": failed.name},
-                shown=_show(failed),
+                shown=_show(failed) + forced,
                 next_step=failed.advice,
+                candidates=("structured_output",) if forced else (),
             )
     return None
+
+
+def _say_zeros(view: View, tokens: Array) -> str:
+    """Return that a grammar forces such tokens too, if it may; empty if not."""
+    unsure = tokens & (view.log_prob_a < -FACTOR_2)
+    if not unsure.any() or view.log_prob_b[unsure].any():
+        return ""
+    num = pluralize(int(unsure.sum()), "token")
+    return (
+        f" Structured output forces tokens to exactly 0 too: here {num} that are less"
+        f" than half likely in {view.a}."
+    )
 
 
 def _show(failed: Check) -> str:
