@@ -93,15 +93,15 @@ def test_a_library_stays_in_its_layers(library: str, layers: set[str]) -> None:
 LINES = {
     "batch": 5_818,
     "capture": 2_890,
-    "checks": 4_107,
+    "checks": 4_212,
     "cli": 1_928,
     "columns": 964,
     "core": 4_051,
     "export": 864,
     "figures": 7_499,
-    "findings": 9_448,
+    "findings": 9_476,
     "loaders": 15_163,
-    "proof": 11_895,
+    "proof": 11_900,
     "runs": 2_643,
     "schema": 1_285,
     "stats": 2_914,
@@ -109,7 +109,7 @@ LINES = {
     "vision": 1_458,
     "widgets": 5_875,
     "modules": 937,
-    "tests": 84_327,
+    "tests": 84_717,
     "JavaScript": 5_581,
 }
 

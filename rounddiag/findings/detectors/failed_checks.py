@@ -92,7 +92,8 @@ def _superseded(view: View, cause: str) -> Evidence | None:
             continue
         tokens = _tokens(view, failed)
         if tokens.any():
-            forced = _say_zeros(view, tokens)
+            # What stands after the end of a turn no grammar forces.
+            forced = _say_zeros(view, tokens) if "exact" in failed.detail else ""
             return Evidence(
                 tokens=tokens,
                 where={"fact": describe_failed(failed), "check": failed.name},
