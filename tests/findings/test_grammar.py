@@ -13,6 +13,8 @@ import torch
 
 import rounddiag as rd
 from rounddiag.checks.grammar import recorded_choices, recorded_grammar
+from rounddiag.findings.detectors.grammar import measure_forced
+from rounddiag.findings.view import View
 
 NUM_ROWS, SIZE, VOCABULARY = 24, 60, 200
 # vLLM 0.32.0 (CPU, bfloat16) against transformers 5.24.0 in float32, on the sample
@@ -149,6 +151,21 @@ def test_sound_rounds_before_structured_ones_are_not_of_another_token() -> None:
     place = rd.diagnose(batch)[0]
     assert place.location.endswith("from round 1 on")
     assert str(place.candidates[0]) == "structured_output"
+
+
+def test_a_place_without_forced_tokens_is_measured_beside_those_of_the_batch() -> None:
+    """As the first tokens of answers by a choice list; a place above 0 is none."""
+    view = View.from_batch(real("choice"))
+    forced = (view.log_prob_b == 0) & (view.log_prob_a < -np.log(2))
+    far = ~forced & (view.abs_diff > np.log(2))
+    share, mean, lower = measure_forced(view, far)
+    assert share.name.endswith("exactly 0 in rollout, in the whole batch")
+    assert share.value == pytest.approx(
+        forced.sum() / (view.log_prob_a < -np.log(2)).sum()
+    )
+    assert mean.value == pytest.approx(view.log_prob_a[forced].mean())
+    assert lower.value == 1
+    assert measure_forced(view, ~far & ~forced) == ()
 
 
 def test_log_probs_near_zero_have_the_steps_of_their_logits() -> None:

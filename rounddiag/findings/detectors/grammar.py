@@ -21,15 +21,19 @@ def measure_forced(view: View, tokens: Array | None = None) -> tuple[Measure, ..
     """Return what shows structured output at some tokens, as numbers, or at all.
 
     Empty if the batch does not show it, or these tokens differ from the others in that.
+    Where none of them is forced, those of the whole batch are counted.
     """
-    forced = find_forced(view.log_prob_b, view.log_prob_a)
-    inside = np.ones(len(view), dtype=bool) if tokens is None else tokens
-    unsure = inside & (view.log_prob_a < -FACTOR_2)
-    far = inside & ~forced & (view.abs_diff > FACTOR_2)
+    everywhere = np.ones(len(view), dtype=bool)
+    inside = everywhere if tokens is None else tokens
+    every = find_forced(view.log_prob_b, view.log_prob_a)
+    far = inside & ~every & (view.abs_diff > FACTOR_2)
     below = view.abs_diff[far & (view.diff < 0)].sum()
-    size, forced = view.abs_diff[far].sum(), forced & inside
-    if not forced.any() or below < NEARLY_ALL * size:
+    size, has_own = view.abs_diff[far].sum(), (every & inside).any()
+    if not every.any() or not (size or has_own) or below < NEARLY_ALL * size:
         return ()
+    part = inside if has_own else everywhere
+    unsure, forced = part & (view.log_prob_a < -FACTOR_2), part & every
+    where = "" if has_own else ", in the whole batch"
     others = Measure(
         "part of |diff| of the others that differ by more than a factor of 2 where"
         f" {view.a} is lower",
@@ -38,7 +42,7 @@ def measure_forced(view: View, tokens: Array | None = None) -> tuple[Measure, ..
     return (
         Measure(
             f"part of tokens less than half likely in {view.a} that are exactly 0 in"
-            f" {view.b}",
+            f" {view.b}{where}",
             float(forced.sum() / unsure.sum()),
         ),
         Measure(
