@@ -93,15 +93,15 @@ def test_a_library_stays_in_its_layers(library: str, layers: set[str]) -> None:
 LINES = {
     "batch": 5_811,
     "capture": 2_890,
-    "checks": 4_109,
+    "checks": 4_214,
     "cli": 1_935,
     "columns": 964,
     "core": 4_082,
     "export": 870,
     "figures": 7_519,
-    "findings": 9_462,
+    "findings": 9_494,
     "loaders": 15_201,
-    "proof": 11_908,
+    "proof": 11_913,
     "runs": 2_646,
     "schema": 1_285,
     "stats": 2_922,
@@ -109,7 +109,7 @@ LINES = {
     "vision": 1_458,
     "widgets": 5_938,
     "modules": 951,
-    "tests": 84_580,
+    "tests": 84_988,
     "JavaScript": 5_569,
 }
 

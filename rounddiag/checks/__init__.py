@@ -6,6 +6,7 @@
 `tokens`      token ids of both engines; prompts
 `log_probs`   log-probabilities that no engine computes
 `fills`       fixed values in place of log-probs
+`grammar`     structured output: its record, and the tokens it forces
 `mask`        tokens under the mask that the model did not write
 `written`     the generated tokens as arrays
 `rounds`      headers, ends and holes of rounds

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 from scipy import special
@@ -32,38 +31,6 @@ from rounddiag.wording import percent, pluralize, with_minus
 _LEVEL = LEVEL / 8
 
 
-# What vLLM and SGLang call it in requests; `guided_` before vLLM 0.12.
-_NAMES = re.compile(
-    r"structured_outputs?|guided_\w+|grammar|ebnf|json_schema|response_format"
-    r"|(structured_outputs?\.)?(choice|regex|json|json_object)"
-)
-_OFF = frozenset({"", "none", "null", "false", "text", "{'type': 'text'}", "{}", "[]"})
-
-
-def _grammars(batch: Batch) -> Iterator[tuple[str, object]]:
-    sampling, facts = batch.meta.get("sampling"), batch.meta.get("facts")
-    inner = facts.get("sampling") if isinstance(facts, Mapping) else None
-    for record in (sampling, facts, inner):
-        for name, value in record.items() if isinstance(record, Mapping) else ():
-            if _NAMES.fullmatch(str(name)) and str(value).lower() not in _OFF:
-                yield str(name), value
-
-
-def recorded_grammar(batch: Batch) -> str:
-    """Return the name under which the batch records a grammar; empty if it does not."""
-    return next((name for name, _ in _grammars(batch)), "")
-
-
-def recorded_choices(batch: Batch) -> tuple[str, ...]:
-    """Return the texts of which a recorded `choice` allows one; empty without it."""
-    for name, value in _grammars(batch):
-        texts = value.get("choice") if isinstance(value, Mapping) else value
-        is_choice = isinstance(value, Mapping) or name.endswith("choice")
-        if is_choice and isinstance(texts, list | tuple) and all(texts):
-            return tuple(map(str, texts))
-    return ()
-
-
 def _find_fills(batch: Batch) -> Fault | None:
     require_tokens(batch)
     if batch.lacks("old", "rollout"):
@@ -74,18 +41,19 @@ def _find_fills(batch: Batch) -> Fault | None:
     if len(is_far) == 0:
         return None
     written, pair = Written.from_batch(batch), pair_of(batch)
-    unwritten, is_forced = find_unwritten(written), bool(recorded_grammar(batch))
+    unwritten = find_unwritten(written)
     sides = (
         (pair.b, written.rollout, written.old),
         (pair.a, written.old, written.rollout),
     )
-    return merge_faults(
+    fault = merge_faults(
         _describe(batch, written, tokens, name, values, others)
         for name, values, others in sides
         for tokens in _fills_of(written, values, others, unwritten)
         # A token that a grammar forces has a log-prob of exactly 0.
-        if not (is_forced and values[tokens].max() == 0)
+        if not (written.may_be_forced and values[tokens].max() == 0)
     )
+    return written.unless_forced(fault)
 
 
 def _fills_of(

@@ -51,7 +51,7 @@ def _covers_template(batch: Batch) -> Fault | None:
         fault_at(batch, batch.offsets.new_tensor(written.flat[find(written)]), words)
         for find, words in _KINDS.items()
     ]
-    return merge_faults([inverted, *faults, fault])
+    return written.unless_forced(merge_faults([inverted, *faults, fault]))
 
 
 def _inverted_rows(batch: Batch) -> Fault | None:
@@ -108,7 +108,7 @@ def _padding_tails(written: Written) -> Array:
 def _observation_runs(written: Written) -> Array:
     empty = np.zeros(len(written), dtype=bool)
     zero = written.rollout == 0
-    if zero.sum() < _MIN_RUNS:
+    if zero.sum() < _MIN_RUNS or written.may_be_forced:
         return empty
     begins = zero & ~(np.r_[False, zero[:-1]] & written.follows)
     run = np.cumsum(begins) - 1

@@ -10,7 +10,8 @@ import numpy as np
 
 from rounddiag._typing import Array
 from rounddiag.batch import Batch
-from rounddiag.checks.contracts import require_tokens
+from rounddiag.checks.contracts import Fault, UntestableError, require_tokens
+from rounddiag.checks.grammar import find_forced, recorded_grammar
 from rounddiag.core.columns import to_numpy, token_numbers
 
 _written: WeakKeyDictionary[Batch, Written] = WeakKeyDictionary()
@@ -27,6 +28,7 @@ class Written:
     ids: Of all positions of the responses; None if they were left out.
     segment: Index of the token's round in `batch.rounds`.
     flat: Index in the batch's flat per-token tensors.
+    has_grammar: Whether the batch records structured output.
     """
 
     old: Array
@@ -38,6 +40,7 @@ class Written:
     position: Array
     segment: Array
     flat: Array
+    has_grammar: bool
 
     @classmethod
     def from_batch(cls, batch: Batch) -> Written:
@@ -84,6 +87,7 @@ class Written:
             position=begin.astype(np.int32)[segment] + token,
             segment=segment,
             flat=flat,
+            has_grammar=bool(recorded_grammar(batch)),
         )
 
     def __len__(self) -> int:
@@ -110,6 +114,18 @@ class Written:
     def ends_sample(self) -> Array:
         """Whether a token is the last of its sample."""
         return np.r_[self.sample[1:] != self.sample[:-1], True][: len(self)]
+
+    @cached_property
+    def may_be_forced(self) -> bool:
+        """Whether zeros of the sampler may be tokens that a grammar forces."""
+        return self.has_grammar or bool(find_forced(self.rollout, self.old).any())
+
+    def unless_forced(self, fault: Fault | None) -> Fault | None:
+        """Return a fault; none is found where a grammar may have forced zeros."""
+        if fault is None and self.may_be_forced:
+            why = "a grammar may force the tokens that are exactly 0"
+            raise UntestableError(field="rollout_log_probs", why=why)
+        return fault
 
     def in_samples_with(self, tokens: Array) -> Array:
         """Return the tokens of the samples that have some of these."""

@@ -173,18 +173,18 @@ CAUSES: dict[str, Cause] = {
         test="Compare both temperatures, and vLLM's logprobs_mode (raw, processed).",
         hypotheses=("temperature",),
     ),
-    "truncated_sampling": Cause(
-        family="sampling",
-        meaning="log-probs of a truncated distribution (top-p, top-k, min-p)",
-        test="Set top_p = 1 and top_k = -1, or take raw log-probs.",
-        hypotheses=("truncated_sampling",),
-    ),
     "structured_output": Cause(
         family="sampling",
         meaning="log-probs over what a grammar allows (structured output)",
         test="Record the grammar, `choice` or schema of the requests in `sampling`, or"
         " sample without it.",
         hypotheses=("structured_output",),
+    ),
+    "truncated_sampling": Cause(
+        family="sampling",
+        meaning="log-probs of a truncated distribution (top-p, top-k, min-p)",
+        test="Set top_p = 1 and top_k = -1, or take raw log-probs.",
+        hypotheses=("truncated_sampling",),
     ),
     "logit_processor": Cause(
         family="sampling",
@@ -391,8 +391,7 @@ def group_families(candidates: Collection[Candidate]) -> dict[str, str]:
     >>> group_families([Candidate.of("position_ids", "images come before it")])
     {'positions': 'images come before it'}
     """
-    clues = {row.family: row.clue for row in candidates}
-    return {family: clues[family] for family in FAMILIES if family in clues}
+    return {row.family: row.clue for row in candidates if row.family}
 
 
 def describe_families(candidates: Collection[Candidate]) -> list[str]:

@@ -18,7 +18,7 @@ from rounddiag.findings.conditions import (
 )
 from rounddiag.findings.detectors.bias import undo_bias
 from rounddiag.findings.detectors.failed_checks import failed_checks
-from rounddiag.findings.detectors.grammar import say_forced
+from rounddiag.findings.detectors.grammar import measure_forced, say_forced
 from rounddiag.findings.families import list_candidates
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.level import MIN_SAMPLES, Level
@@ -131,7 +131,9 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
         take("fact", replace(failed, tokens=failed.tokens[indices]))
     for formulas in (False, True, False):
         num = len(explained)
-        while len(explained) < MAX_FINDINGS and (not formulas or _is_most(left, view)):
+        while len(explained) < MAX_FINDINGS and (
+            not formulas or _may_be_formula(left, view, explained)
+        ):
             known = {part.evidence.cause for part in explained}
             best = _best(left, known, formulas=formulas, only_facts=is_few)
             if best is None:
@@ -158,9 +160,15 @@ def explain(view: View, refuted: Collection[str] = ()) -> tuple[list[Explained],
     return explained, left
 
 
-def _is_most(part: View, whole: View) -> bool:
-    """Return whether most samples are left: a formula holds in all of them."""
-    return 2 * part.num_samples > whole.num_samples
+def _may_be_formula(part: View, whole: View, known: Collection[Explained]) -> bool:
+    """Return whether most samples are left: a formula holds in all of them.
+
+    None leaves a token alone that the other engine finds unlikely, or brings values
+    that no model gives: where most are such, the column has no log-probs.
+    """
+    impossible = sum(each.evidence.where.get("part_impossible", 0.0) for each in known)
+    is_most = 2 * part.num_samples > whole.num_samples
+    return is_most and 2 * impossible <= 1 and not measure_forced(whole)
 
 
 def _confident(

@@ -27,7 +27,7 @@ from rounddiag.findings.conditions import CACHES, PACKS, VERSIONS, WORKERS, read
 from rounddiag.findings.detectors.grammar import measure_forced
 from rounddiag.findings.detectors.penalty import best_split
 from rounddiag.findings.detectors.temperature import follow_log_odds
-from rounddiag.findings.detectors.truncation import find_missing
+from rounddiag.findings.detectors.truncation import find_missing, kept_mass
 from rounddiag.findings.equal_tokens import MIN_UNSURE
 from rounddiag.findings.excess import EXCESS_FACTORS, find_excesses, usual_size
 from rounddiag.findings.level import MIN_SAMPLES, mean_of_sums
@@ -239,8 +239,13 @@ class Spot:
         }
         known: dict[str, tuple[Measure, ...]]
         known = {name: (each,) for name, each in measures.items() if each.value}
-        forced = measure_forced(rows)
-        return {**known, "structured_output": forced} if forced else known
+        forced = measure_forced(rows) or measure_forced(self.view, self.tokens)
+        if not forced:
+            return known
+        # No formula of all ids leaves a token alone that is unlikely, but a small top-p
+        # or min-p.
+        kept = Measure("kept mass", kept_mass(rows))
+        return {"structured_output": forced, "truncated_sampling": (kept,)}
 
     @cached_property
     def later(self) -> Array:
@@ -453,7 +458,11 @@ def _likeliness(spot: Spot) -> Clue | None:
 
 def _relation(spot: Spot) -> Clue | None:
     measures = tuple(chain.from_iterable(spot.relations.values()))
-    return ("; ".join(map(str, measures)), measures) if measures else None
+    text = "; ".join(
+        f"{name.replace('_', ' ')}: {', '.join(map(str, each))}"
+        for name, each in spot.relations.items()
+    )
+    return (text, measures) if measures else None
 
 
 def _forced(spot: Spot) -> Clue | None:
@@ -471,6 +480,7 @@ TABLE: dict[str, dict[str, _Measured]] = {
     "sampling": {
         **dict.fromkeys(("all", "samples", "block", "worker", "content"), _relation),
         **dict.fromkeys(("few", "early", "later", "within", "position"), _forced),
+        **dict.fromkeys(("own", "first", "last"), _forced),
         "special": _lean_of_signs,
     },
     "numerics": {
@@ -543,7 +553,9 @@ def list_candidates(
         if names[family] and len(clues) < MAX_FAMILIES:
             clues.setdefault(family, clue)
     rows = []
-    for family in FAMILIES:
+    # A relation that few causes leave says more than where a place is.
+    is_forced = "structured_output" in spot.relations
+    for family in sorted(FAMILIES, key=lambda name: is_forced and name != "sampling"):
         if family in clues:
             text, numbers = clues[family]
             evidence = (*numbers, *spot.contrast)

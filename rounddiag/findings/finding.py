@@ -153,7 +153,7 @@ class Finding:
 
     @property
     def families(self) -> dict[str, str]:
-        """The families of its candidates, in the order of a proof; each with its clue.
+        """The families of its candidates, in their order; each with its clue.
 
         Names of `rounddiag.findings.FAMILIES`, at most three.
         """

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from rounddiag.batch import Batch
 from rounddiag.batch.batch import require_batch
-from rounddiag.checks.fills import recorded_choices
+from rounddiag.checks.grammar import recorded_choices
 from rounddiag.errors import BatchError
 from rounddiag.findings.causes import PROVABLE, spread_families
 from rounddiag.proof.base import Base, find_base

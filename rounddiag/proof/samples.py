@@ -69,17 +69,22 @@ def _require_samples(batch: Batch, samples: Sequence[int]) -> list[int]:
 
 
 def interleave(batch: Batch) -> list[int]:
-    """Return two with a large mean |diff|, then one with a small one, and so on."""
-    size = _mean_abs_diff(batch)
-    known = np.flatnonzero(np.isfinite(size))
-    rising = known[np.argsort(size[known], kind="stable")]
-    worst = iter(_spread_groups(batch, known[np.argsort(-size[known], kind="stable")]))
-    best = iter(rising.tolist())
+    """Return two with a large mean |diff|, then one with a small one, and so on.
+
+    Samples of too few tokens come after all others.
+    """
+    size, number = _mean_abs_diff(batch)
     order: dict[int, None] = {}
-    while len(order) < len(known):
-        is_control = len(order) % _EVERY == _EVERY - 1
-        source = best if is_control else worst
-        order[next(sample for sample in source if sample not in order)] = None
+    for known in (number >= _LEAST_TOKENS, (number > 0) & (number < _LEAST_TOKENS)):
+        rising = np.flatnonzero(known)[np.argsort(size[known], kind="stable")]
+        worst = iter(
+            _spread_groups(batch, rising[np.argsort(-size[rising], kind="stable")])
+        )
+        best = iter(rising.tolist())
+        for _ in range(len(rising)):
+            is_control = len(order) % _EVERY == _EVERY - 1
+            source = best if is_control else worst
+            order[next(sample for sample in source if sample not in order)] = None
     return list(order)
 
 
@@ -95,8 +100,8 @@ def _spread_groups(batch: Batch, ordered: Array) -> list[int]:
     return ordered[np.argsort(rank, kind="stable")].tolist()
 
 
-def _mean_abs_diff(batch: Batch) -> Array:
-    """Return the mean |diff| of each sample; NaN with too few tokens."""
+def _mean_abs_diff(batch: Batch) -> tuple[Array, Array]:
+    """Return the mean |diff| of each sample, and of how many tokens it is."""
     old, rollout = batch.both_log_probs()
     diff = (old.double() - rollout.double()).abs()
     size = diff.cpu().numpy()
@@ -106,7 +111,4 @@ def _mean_abs_diff(batch: Batch) -> Array:
     good = mask & np.isfinite(size)
     total = np.bincount(row[good], weights=size[good], minlength=batch.num_samples)
     number = np.bincount(row[good], minlength=batch.num_samples)
-    with np.errstate(invalid="ignore"):
-        mean: Array = total / np.maximum(number, 1)
-    mean[number < _LEAST_TOKENS] = np.nan
-    return mean
+    return total / np.maximum(number, 1), number

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.checks.fills import recorded_choices, recorded_grammar
+from rounddiag.checks.grammar import recorded_choices, recorded_grammar
 from rounddiag.proof.engines.server import ServerEngine
 from rounddiag.proof.gate import Gate
 from rounddiag.proof.hypotheses.choices import STRUCTURED
@@ -279,9 +279,12 @@ def _list_skipped(scorer: Scorer) -> dict[str, str]:
     skipped = {}
     if not any(name.startswith(WEIGHTS) for name in scorer.weights):
         skipped["older weights"] = "no checkpoints given"
-    grammar = recorded_grammar(scorer.batch)
+    grammar, findings = recorded_grammar(scorer.batch), scorer.diagnosis or ()
+    possible = {row.cause for finding in findings for row in finding.candidates}
     if grammar and not recorded_choices(scorer.batch):
         skipped[STRUCTURED] = f"`{grammar}` is recorded; only a `choice` is masked"
+    elif not grammar and STRUCTURED in possible:
+        skipped[STRUCTURED] = "no `choice` is recorded in `sampling`"
     if isinstance(scorer.engine, ServerEngine) and scorer.engine.dialect.cache_note:
         skipped["stale cache of the server"] = scorer.engine.dialect.cache_note
     if scorer.unscored:

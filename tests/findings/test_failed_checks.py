@@ -12,6 +12,7 @@ import torch
 import rounddiag as rd
 from rounddiag.checks.suite import _FAST, _OTHERS
 from rounddiag.findings import view as view_module
+from rounddiag.findings.causes import FORMULAS
 from tests.findings.small import arrays, made, rounds_of
 
 
@@ -148,3 +149,16 @@ def test_a_failed_check_is_said_once() -> None:
     parts["mask"][:, 30] = 0
     text = rd.diagnose(made(parts)).text
     assert text.count("32 tokens masked between two of a round, in 32 samples (") == 1
+
+
+def test_logits_in_the_column_are_no_truncated_sampling() -> None:
+    """Most are above 0; those that are not lie above the log-probs as well."""
+    parts = arrays()
+    rng = np.random.default_rng(4)
+    shape = parts["mask"].shape
+    parts["old"] = np.asarray(-rng.exponential(5.0, shape), dtype=np.float32)
+    gap = np.asarray(rng.uniform(4.0, 9.0, shape), dtype=np.float32)
+    parts["rollout"] = parts["old"] + gap
+    diagnosis = rd.diagnose(made(parts))
+    assert "raw_logits" in str(diagnosis)
+    assert FORMULAS.isdisjoint(finding.cause for finding in diagnosis)

@@ -222,8 +222,8 @@ def test_the_name_of_a_family_stands_for_its_causes_with_hypotheses() -> None:
     assert spread_families(["positions", "sampling"]) == [
         "position_ids",
         "temperature",
-        "truncated_sampling",
         "structured_output",
+        "truncated_sampling",
         "logit_processor",
     ]
     assert spread_families(["mask", "no_such"]) == ["mask", "no_such"]

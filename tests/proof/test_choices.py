@@ -10,12 +10,13 @@ import pytest
 import torch
 
 import rounddiag as rd
-from rounddiag.checks.fills import recorded_choices
+from rounddiag.checks.grammar import recorded_choices
 from rounddiag.proof.engines import engine as engines
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.hypotheses.choices import choice_mask
 from rounddiag.proof.hypotheses.processor import Processor, Seen
+from rounddiag.proof.samples import interleave
 from tests.proof.test_prove import say
 
 MODEL, END = "sample_data/model", "<|im_end|>"
@@ -131,6 +132,19 @@ def test_a_schema_is_not_masked(written: rd.Batch, local: LocalEngine) -> None:
         assert proof.verdict == "none_of_these"
         why = proof.not_tested.get("structured_output", "")
         assert why.startswith("`guided_json` is recorded") == bool(sampling)
+
+
+def test_samples_of_few_tokens_are_scored_after_the_others() -> None:
+    """An answer such as "yes" has two or three tokens."""
+    sizes = [2, 5, 3, 4, 0]
+    batch = rd.Batch.from_rows(
+        response_ids=[torch.ones(max(size, 1), dtype=torch.int64) for size in sizes],
+        response_mask=[torch.ones(size).long() for size in sizes[:4]]
+        + [torch.zeros(1).long()],
+        old_log_probs=[torch.full((max(size, 1),), -float(size)) for size in sizes],
+        rollout_log_probs=[torch.zeros(max(size, 1)) for size in sizes],
+    )
+    assert interleave(batch) == [1, 3, 0, 2]
 
 
 TOKENS = {0: b"a", 1: b"ab", 2: b"b", 3: b"c", 4: b"\xc3", 5: b"\xa9"}

@@ -13,9 +13,9 @@ import numpy as np
 from scipy.special import bdtr, bdtrc
 
 from rounddiag.checks.contracts import LEVEL
+from rounddiag.checks.grammar import NEARLY_ALL, find_forced
 from rounddiag.core.divergence import FACTOR_2
 from rounddiag.findings.causes import CAUSES, NO_CAUSE
-from rounddiag.findings.detectors.grammar import NEARLY_ALL
 from rounddiag.findings.detectors.truncation import MIN_MISSING
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.measure import Measure
@@ -67,7 +67,8 @@ def _find(view: View, engine: str, given: Array, other: Array) -> Evidence | Non
         bdtrc(num_above - 1.0, num_far, 0.5) if num_above else 1.0,
         bdtr((far & likely).sum(), num_far, share),
     )
-    if 2 * max(by_chance) >= LEVEL:  # for two engines
+    # A likeliest token that is certain would have been drawn.
+    if 2 * max(by_chance) >= LEVEL or find_forced(given, other).any():  # two engines
         return None
     above = num_above / num_far
     fits = float((np.exp(given[far]) + np.exp(other[far]) <= 1).mean())

@@ -77,7 +77,10 @@ def identical_log_probs(view: View) -> Evidence | None:
 # Least share of the values that lie on the grid. By chance, it is one in 2**13 of
 # float32 values or fewer. 0.8 or 0.97 change no answer of `tests.faults.bench --set`.
 MIN_SHARE = 0.9
-MIN_TOKENS = 30  # uncertain ones
+MIN_TOKENS = 30  # that are lower than `_FINE`
+# Nearer to 0, a float32 log-prob has the steps of its logits, 2**-18 of those of up to
+# 64: these lie on the grid of float16.
+_FINE = -(2.0**-7)
 # How many of the lowest bits of a float32 are 0 in values of each dtype.
 _LOW_BITS = {"bfloat16": 16, "float16": 13}
 # Steps of grids with equal distances, as of values that were quantised or printed.
@@ -89,11 +92,9 @@ def low_precision(view: View) -> Iterator[Evidence]:
     """Find a column whose values all lie on a coarse grid."""
     if view.is_fitted:
         return
-    chosen = view.uncertain
-    if chosen.sum() < MIN_TOKENS:
-        return
     for values, name in ((view.log_prob_b, view.b), (view.log_prob_a, view.a)):
-        grid = find_grid(values[chosen])
+        lower = values[values < _FINE]
+        grid = find_grid(lower) if len(lower) >= MIN_TOKENS else None
         if grid is None:
             continue
         text, step = grid

@@ -9,9 +9,9 @@ import numpy as np
 
 from rounddiag.checks import check
 from rounddiag.core.columns import to_numpy
+from rounddiag.core.divergence import FACTOR_2
 from rounddiag.core.scores import select_scores
 from rounddiag.findings.causes import NO_CAUSE
-from rounddiag.findings.detectors.grammar import say_forced
 from rounddiag.findings.detectors.mask_offset import mask_offset
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.registry import register
@@ -73,9 +73,6 @@ def failed_checks(view: View) -> Iterator[Evidence]:
 def filled_log_probs(view: View) -> Evidence | None:
     """Report one value in place of log-probs, but the zeros of a moved mask."""
     filled = _superseded(view, "filled_log_probs")
-    if filled is not None and (forced := say_forced(view)):
-        shown = filled.shown + forced
-        filled = replace(filled, shown=shown, candidates=("structured_output",))
     moved = mask_offset(view) if filled is not None else None
     if filled is None or moved is None:
         return filled
@@ -96,13 +93,28 @@ def _superseded(view: View, cause: str) -> Evidence | None:
             continue
         tokens = _tokens(view, failed)
         if tokens.any():
+            # What stands after the end of a turn no grammar forces.
+            forced = _say_zeros(view, tokens) if "exact" in failed.detail else ""
             return Evidence(
                 tokens=tokens,
                 where={"fact": describe_failed(failed), "check": failed.name},
-                shown=_show(failed),
+                shown=_show(failed) + forced,
                 next_step=failed.advice,
+                candidates=("structured_output",) if forced else (),
             )
     return None
+
+
+def _say_zeros(view: View, tokens: Array) -> str:
+    """Return that a grammar forces such tokens too, if it may; empty if not."""
+    unsure = tokens & (view.log_prob_a < -FACTOR_2)
+    if not unsure.any() or view.log_prob_b[unsure].any():
+        return ""
+    num = pluralize(int(unsure.sum()), "token")
+    return (
+        f" Structured output forces tokens to exactly 0 too: here {num} that are less"
+        f" than half likely in {view.a}."
+    )
 
 
 def _show(failed: Check) -> str:

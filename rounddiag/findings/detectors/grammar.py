@@ -1,9 +1,4 @@
-"""`structured_output`: the sampler's log-probs are of what a grammar allows.
-
-vLLM 0.32 masks the logits in its model runner, so that `raw_logprobs` are renormalised
-too: a token is at least as likely as without the grammar, and exactly 0 where nothing
-else is allowed, however unlikely the model finds it.
-"""
+"""`structured_output`: the sampler's log-probs are of what a grammar allows."""
 
 from __future__ import annotations
 
@@ -11,48 +6,49 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.checks.fills import recorded_grammar
+from rounddiag.checks.grammar import NEARLY_ALL, find_forced, recorded_grammar
 from rounddiag.core.divergence import FACTOR_2
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.measure import Measure
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
+    from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Share of tokens that were left alone, with a log-prob of exactly 0. A convention: half
-# and twice of it change no answer of `tests.faults.bench`.
-MIN_ALONE = 0.02
-# Nearly all diffs are negative: the sum of diff is this part of that of |diff|. 0.98
-# changes no answer of `tests.faults.bench`; 0.9 calls blank pictures truncated.
-NEARLY_ALL = 0.96
 
+def measure_forced(view: View, tokens: Array | None = None) -> tuple[Measure, ...]:
+    """Return what shows structured output at some tokens, as numbers, or at all.
 
-def measure_forced(view: View) -> tuple[Measure, ...]:
-    """Return how one-sided the diffs are, and how many tokens were forced.
-
-    Empty unless as many tokens as truncation may leave alone have a log-prob of exactly
-    0 that the other engine finds less than half likely (no top-p of one half or more
-    leaves such a token alone), and nearly all of |diff| of the others is below 0, which
-    zeros in place of log-probs do not change.
+    Empty if the batch does not show it, or these tokens differ from the others in that.
+    Where none of them is forced, those of the whole batch are counted.
     """
-    others = view.log_prob_b != 0
-    size = float(view.abs_diff[others].sum())
-    below = -float(np.minimum(view.diff, 0)[others].sum()) / size if size else 0.0
-    unsure = view.log_prob_a < -FACTOR_2
-    forced = unsure & (view.log_prob_b == 0)
-    if below < NEARLY_ALL or forced.sum() < max(MIN_ALONE * view.uncertain.sum(), 1):
+    everywhere = np.ones(len(view), dtype=bool)
+    inside = everywhere if tokens is None else tokens
+    every = find_forced(view.log_prob_b, view.log_prob_a)
+    far = inside & ~every & (view.abs_diff > FACTOR_2)
+    below = view.abs_diff[far & (view.diff < 0)].sum()
+    size, has_own = view.abs_diff[far].sum(), (every & inside).any()
+    if not every.any() or not (size or has_own) or below < NEARLY_ALL * size:
         return ()
+    part = inside if has_own else everywhere
+    unsure, forced = part & (view.log_prob_a < -FACTOR_2), part & every
+    where = "" if has_own else ", in the whole batch"
+    others = Measure(
+        "part of |diff| of the others that differ by more than a factor of 2 where"
+        f" {view.a} is lower",
+        float(below / size) if size else 0.0,
+    )
     return (
         Measure(
             f"part of tokens less than half likely in {view.a} that are exactly 0 in"
-            f" {view.b}",
+            f" {view.b}{where}",
             float(forced.sum() / unsure.sum()),
         ),
         Measure(
             f"mean {view.a} of these", float(view.log_prob_a[forced].mean()), "nat"
         ),
-        Measure(f"part of |diff| of the others where {view.a} is lower", below),
+        *((others,) if size else ()),
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.detectors.grammar import MIN_ALONE, NEARLY_ALL, say_forced
+from rounddiag.checks.grammar import MIN_ALONE, NEARLY_ALL
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.level import mean_of_sums
 from rounddiag.findings.measure import Measure
@@ -52,11 +52,9 @@ def truncated_sampling(view: View) -> Evidence | None:
     if alone < MIN_ALONE * chosen.sum() and _may_lack_context(view, d):
         return None
     part_kept, bound = 1 - lost, np.exp(np.quantile(d, 0.01))
-    forced = say_forced(view)
     return Evidence(
         tokens=chosen,
         effect=_lost,
-        candidates=("structured_output",) if forced else (),
         measures=(
             Measure(
                 "kept mass",
@@ -72,7 +70,7 @@ def truncated_sampling(view: View) -> Evidence | None:
             f"`{view.a}` gives the tokens {percent(lost)} less mass than `{view.b}` "
             "does, where two whole distributions have the same on average: consistent "
             f"with log-probs over {100 * part_kept:.3g} % of the mass, as top-p or "
-            f"top-k leave (99 % of tokens keep more than {bound:.2f}).{forced}"
+            f"top-k leave (99 % of tokens keep more than {bound:.2f})."
         ),
         next_step=(
             "Set top_p = 1 and top_k = -1, or replay the kept ids in the trainer; with "
@@ -130,6 +128,11 @@ def find_missing(view: View) -> float:
         return 0.0
     lost, error, missing = _mass(view)
     return missing * (missing > MIN_MISSING / 2 and lost > _MIN_Z / 2 * error)
+
+
+def kept_mass(view: View) -> float:
+    """Return the mean of exp(diff) of uncertain tokens: what truncation would keep."""
+    return 1 - _mass(view)[0]
 
 
 def _lost(view: View) -> Array:
