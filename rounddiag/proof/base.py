@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,6 +44,9 @@ def find_base(
 ) -> Base:
     """Try the given weights, then each checkpoint; the first that passes is the base.
 
+    Where none does, they are tried with logits divided by the recorded temperature, as
+    verl's trainer and `processed_logprobs` of vLLM have them.
+
     Parameters
     ----------
     scorer : Scorer
@@ -53,6 +56,33 @@ def find_base(
     others : sequence of Hypothesis
         About other weights.
     """
+    plain = _find_base(scorer, order, others)
+    value = _recorded_temperature(scorer)
+    if plain.gate.passes or value == 1:
+        return plain
+    tempered = _find_base(scorer.at_temperature(value), order, others)
+    if not tempered.gate.passes:
+        return plain
+    note = f"Base: logits divided by the recorded temperature, {value:g}."
+    note = " ".join(filter(None, [note, tempered.gate.note]))
+    return replace(tempered, gate=replace(tempered.gate, note=note))
+
+
+def _recorded_temperature(scorer: Scorer) -> float:
+    """Return the temperature that the batch records of its sampler; 1 if it does not.
+
+    Only an engine that gives logits can divide them.
+    """
+    sampling = scorer.batch.meta.get("sampling")
+    value = sampling.get("temperature") if isinstance(sampling, Mapping) else None
+    if "logits" not in scorer.engine.abilities or not isinstance(value, int | float):
+        return 1.0
+    return float(value) if 0 < value < np.inf else 1.0
+
+
+def _find_base(
+    scorer: Scorer, order: Sequence[int], others: Sequence[Hypothesis]
+) -> Base:
     if len(scorer.engines) == 1:
         pair = _pair_of_one(scorer, order[:MAX_SAMPLES])
         scorer.reference = _places_of_one(pair, order[:MAX_SAMPLES])
@@ -156,4 +186,5 @@ def _exchange(scorer: Scorer, name: str, given: str) -> Scorer:
         families=scorer.families,
         clock=scorer.clock,
         unscored=scorer.unscored,
+        temperature=scorer.temperature,
     )

@@ -94,6 +94,8 @@ class Proof:
     note: Which checkpoint is the base, where it is not the model that was given; of one
         engine that nothing else reproduces, what the proved hypothesis leaves.
     num_sent: How many pictures were sent to a server.
+    temperature: By which the base divides logits, where the batch records one and both
+        engines do.
     tried: With `so_far`: how many hypotheses were scored, of how many.
     """
 
@@ -112,6 +114,7 @@ class Proof:
     refuted: tuple[str, ...] = ()
     note: str = ""
     num_sent: int = 0
+    temperature: float = 1.0
     tried: tuple[int, int] = (0, 0)
     go_on: Callable[..., Proof] | None = field(default=None, repr=False)
 

@@ -156,7 +156,8 @@ def _reproduced(
 ) -> dict[str, tuple[Hypothesis | None, float]]:
     """Return the engines that a proof has reproduced, as what, and with which residual.
 
-    Not by a hypothesis that changes more than what is read, or holds in a part only.
+    Not by a hypothesis that changes more than what is read, or holds in a part only;
+    nor an engine that divides logits, since the model is asked as it is.
     """
     if not isinstance(proof, Proof):
         raise BatchError.build(
@@ -166,6 +167,8 @@ def _reproduced(
             advice="Pass what `rounddiag.prove(batch, model)` returns.",
         )
     with_scores("proof", batch, proof.batch)  # an error where it is of another batch
+    if proof.temperature != 1:
+        return {}
     named: dict[str, tuple[Hypothesis | None, float]] = {
         name: (None, opinion.residual)
         for name, opinion in proof.base.items()

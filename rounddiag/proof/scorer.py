@@ -24,6 +24,7 @@ from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
     registered_names,
 )
+from rounddiag.proof.hypotheses.sampling import Temperature
 from rounddiag.proof.scores import (
     ScoreTable,
     Stops,
@@ -120,6 +121,7 @@ class Scorer:
     families: Hypotheses about these weights whose number is fitted.
     seconds: Spent on each hypothesis, by name.
     unscored: Samples that cannot be scored, and why.
+    temperature: By which logits are divided where no hypothesis has another.
     """
 
     batch: Batch
@@ -130,6 +132,7 @@ class Scorer:
     clock: Clock = field(default_factory=Clock)
     seconds: dict[str, float] = field(default_factory=dict)
     unscored: dict[int, str] = field(default_factory=dict)
+    temperature: float = 1.0
     _scores: dict[tuple[object, ...], Array | None] = field(default_factory=dict)
     _spread: dict[int, Array] = field(default_factory=dict)
     _answers: dict[tuple[object, ...], Array] = field(default_factory=dict)
@@ -147,6 +150,11 @@ class Scorer:
     def about(self, batch: Batch) -> Scorer:
         """Return a scorer of the same ids with other columns that knows as much."""
         return replace(self, batch=batch)
+
+    def at_temperature(self, value: float) -> Scorer:
+        """Return a scorer that divides logits, of the same passes."""
+        joined = self.samples.chains.joined
+        return replace(self, batch=joined, temperature=value, _scores={})
 
     @cached_property
     def engines(self) -> tuple[str, ...]:
@@ -261,6 +269,8 @@ class Scorer:
             ]
             if processors or not passes:
                 self._readouts[key] = readouts
+            if self.temperature != 1 and all(each.rank != 1 for each in processors):
+                processors.append(Temperature(self.temperature))
             log_probs = [readout.log_probs(processors) for readout in readouts]
         else:
             log_probs = [self._ask(engine, request) for request in requests]

@@ -149,6 +149,7 @@ def decide(
         refuted=_name_refuted(results, chosen),
         note=gate.note,
         num_sent=len(getattr(scorer.engine, "sent", ())),
+        temperature=scorer.temperature,
         tried=tried or (0, 0),
     )
 

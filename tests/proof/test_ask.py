@@ -357,10 +357,15 @@ def test_a_token_of_a_round_that_is_named_adds_nothing(
     assert _find_places(load("healthy")[:1], at) == {(0, 1): tokens}
 
 
-def test_nothing_is_said_of_an_engine_where_the_scorer_differs(proof: Proof) -> None:
+@pytest.mark.parametrize(
+    "changes", [{"verdict": "scorer_differs"}, {"temperature": 0.7}]
+)
+def test_nothing_is_said_of_an_engine_that_the_model_as_it_is_does_not_reproduce(
+    proof: Proof, changes: dict[str, Any]
+) -> None:
     batch = load("image_window")[16:22]
     assert {*_reproduced(proof, batch)} == {"old", "rollout"}
-    assert _reproduced(replace(proof, verdict="scorer_differs"), batch) == {}
+    assert _reproduced(replace(proof, **changes), batch) == {}
 
 
 def test_what_a_batch_lacks_is_an_error(engine: LocalEngine) -> None:

@@ -14,10 +14,13 @@ import torch
 import rounddiag as rd
 from rounddiag.batch.chains import split_chains
 from rounddiag.errors import BatchError
+from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.gate import Gate, Reference
+from rounddiag.proof.hypotheses.hypothesis import all_registered
 from rounddiag.proof.samples import choose_samples
+from rounddiag.proof.scorer import Scorer
 from rounddiag.proof.scores import ScoreTable, check_log_probs
-from rounddiag.proof.trajectory import Samples
+from rounddiag.proof.trajectory import Samples, collect_scores, to_flat
 from tests.proof.test_prove import make_batch, say, score, sound, without_system
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
@@ -319,3 +322,56 @@ def test_tokens_inside_places_do_not_count() -> None:
         assert not reference.is_outside[finding.view.flat[finding.indices]].any()
     assert reference.level.max() < 0.05
     assert reference.is_outside.sum() > 1000
+
+
+def tempered(batch: rd.Batch, value: float, name: str = "") -> rd.Batch:
+    """Return a batch with the log-probs of the sample model's logits, divided.
+
+    `old` is under a hypothesis; the noise between both engines is the batch's own.
+    """
+    engine = LocalEngine.open(MODEL, device="cpu")
+    scorer = Scorer(batch, engine)
+    chain = tuple(each for each in all_registered() if each.name == name)
+    sides = []
+    for each in (chain, ()):
+        scored = []
+        for sample in range(batch.num_samples):
+            requests = scorer.requests(each, sample, None)
+            assert requests is not None
+            values = []
+            for request in requests:
+                readout = engine.read(request, scorer.samples)
+                logits = readout.head(readout.hidden).double() / value
+                own = logits.log_softmax(-1).gather(-1, readout.tokens[:, None])
+                values.append(own[:, 0].numpy())
+            trajectory = scorer.samples[sample]
+            scored.append((trajectory, collect_scores(trajectory, requests, values)))
+        sides.append(to_flat(scorer.batch, scored))
+    old, plain = sides
+    noise = batch.log_probs("rollout") - batch.log_probs("old")
+    return replace(
+        batch, old_log_probs=old, rollout_log_probs=(plain + noise).clamp(max=0)
+    )
+
+
+def recorded(batch: rd.Batch, value: float) -> rd.Batch:
+    sampling = {**batch.meta.get("sampling", {}), "temperature": value}
+    return batch.with_meta({**batch.meta, "sampling": sampling})
+
+
+def test_a_recorded_temperature_by_which_both_engines_divide_is_of_the_base() -> None:
+    """A sound batch, and a window on the images of one engine, at temperature 0.7."""
+    batch = tempered(rd.load(SAMPLE_DATA / "healthy.parquet")[:6], 0.7)
+    assert say(rd.prove(recorded(batch, 1.0), MODEL))[0] == "scorer_differs"
+    assert say(rd.prove(recorded(batch, float("nan")), MODEL))[0] == "scorer_differs"
+    proof = rd.prove(recorded(batch, 0.7), MODEL)
+    assert say(proof)[0] == "nothing_to_prove"
+    note = "Base: logits divided by the recorded temperature, 0.7."
+    assert note in repr(proof)
+    # What both divide by is in the numbers: the record of another one changes nothing.
+    assert say(rd.prove(recorded(batch, 1.3), MODEL))[0] == "scorer_differs"
+    faulty = rd.load(SAMPLE_DATA / "healthy.parquet")[:12]
+    faulty = tempered(faulty, 0.7, "last_2_images")
+    proof = rd.prove(recorded(faulty, 0.7), MODEL, hypotheses=["image_window"])
+    assert say(proof) == ("proved", "old", "image_window")
+    assert note in repr(proof)
