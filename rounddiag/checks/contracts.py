@@ -53,6 +53,7 @@ class Check:
         known.
     is_missing: Whether it is not testable because the batch lacks the field, and not
         because of what the field holds.
+    is_exact: Whether some of the tokens break it by one exact value.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Check:
     advice: str = entry(default="", repr=False)
     tokens: Array | None = entry(default=None, repr=False, compare=False)
     is_missing: bool = entry(default=False, repr=False)
+    is_exact: bool = entry(default=False, repr=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,11 +169,15 @@ class UntestableError(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """A violation of a contract: a description, the samples, and known tokens."""
+    """A violation of a contract: a description, the samples, and known tokens.
+
+    `is_exact`: whether some of the tokens have one exact value that shows it.
+    """
 
     detail: str
     samples: tuple[int, ...] = ()
     tokens: Tensor | None = entry(default=None, compare=False)
+    is_exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -212,7 +218,10 @@ class Contract:
         tokens = None if fault.tokens is None else fault.tokens.cpu().numpy()
         detail = printable(fault.detail)
         return replace(
-            self._result("failed", detail), samples=fault.samples, tokens=tokens
+            self._result("failed", detail),
+            samples=fault.samples,
+            tokens=tokens,
+            is_exact=fault.is_exact,
         )
 
     def _untestable(self, why: str, field: str, *, is_missing: bool) -> Check:
@@ -235,7 +244,9 @@ def merge_faults(faults: Iterable[Fault | None]) -> Fault | None:
     samples = sorted({sample for fault in present for sample in fault.samples})
     known = [fault.tokens for fault in present if fault.tokens is not None]
     tokens = torch.cat(known).unique() if len(known) == len(present) else None
-    return Fault("; ".join(fault.detail for fault in present), tuple(samples), tokens)
+    detail = "; ".join(fault.detail for fault in present)
+    is_exact = any(fault.is_exact for fault in present)
+    return Fault(detail, tuple(samples), tokens, is_exact)
 
 
 LEVEL = 1 / 200  # chance of a claim in a sound batch
@@ -269,7 +280,9 @@ def find_samples(batch: Batch, indices: Tensor) -> Tensor:
     return torch.searchsorted(batch.offsets, indices, right=True) - 1
 
 
-def fault_at(batch: Batch, indices: Tensor, fault_text: str) -> Fault | None:
+def fault_at(
+    batch: Batch, indices: Tensor, fault_text: str, *, is_exact: bool = False
+) -> Fault | None:
     """Return the fault of the tokens that break a contract; None if there are none."""
     if len(indices) == 0:
         return None
@@ -281,7 +294,7 @@ def fault_at(batch: Batch, indices: Tensor, fault_text: str) -> Fault | None:
         f"{pluralize(len(indices), 'token')} {fault_text}, in"
         f" {pluralize(len(samples), 'sample')}: {places}"
     )
-    return Fault(detail, tuple(samples), indices)
+    return Fault(detail, tuple(samples), indices, is_exact)
 
 
 def fault_in(samples: Sequence[int], fault_text: str) -> Fault | None:

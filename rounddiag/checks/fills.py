@@ -142,7 +142,8 @@ def _describe(
         f"whose {name} log-prob is exactly {value}{where}, and {mean} nat on average"
         " by the other engine"
     )
-    return fault_at(batch, batch.offsets.new_tensor(written.flat[tokens]), words)
+    at = batch.offsets.new_tensor(written.flat[tokens])
+    return fault_at(batch, at, words, is_exact=True)
 
 
 # Of one engine alone, a value is a fill if at least this share and this number of a

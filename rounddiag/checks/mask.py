@@ -48,7 +48,12 @@ def _covers_template(batch: Batch) -> Fault | None:
     batch.require_ids()
     written = Written.from_batch(batch)
     faults = [
-        fault_at(batch, batch.offsets.new_tensor(written.flat[find(written)]), words)
+        fault_at(
+            batch,
+            batch.offsets.new_tensor(written.flat[find(written)]),
+            words,
+            is_exact=find in _OF_ZEROS,
+        )
         for find, words in _KINDS.items()
     ]
     return written.unless_forced(merge_faults([inverted, *faults, fault]))
@@ -269,6 +274,7 @@ _KINDS = {
     _padding_tails: "at the end of samples repeat one id and are exactly 0 in both"
     " columns, as padding is",
 }
+_OF_ZEROS = {_observation_runs, _padding_tails}
 COVERS_WRITTEN = Contract(
     "the mask covers only what the model wrote",
     "response_mask",

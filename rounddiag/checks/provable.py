@@ -44,7 +44,7 @@ def _lacks(batch: Batch) -> Fault | None:
         missing.append("the prompts' ids")
     if batch.tokenizer is None:
         missing.append("the tokenizer")
-    if not _sampling(batch).get("temperature"):
+    if not recorded_sampling(batch).get("temperature"):
         missing.append("the temperature of the sampler")
     if "prompt_hash" not in batch.round_columns:
         missing.append("what the sampler read in each round (`capture.round_record`)")
@@ -56,7 +56,8 @@ def _lacks(batch: Batch) -> Fault | None:
     return None
 
 
-def _sampling(batch: Batch) -> Mapping[str, Any]:
+def recorded_sampling(batch: Batch) -> Mapping[str, Any]:
+    """Return the sampler's settings that a batch records."""
     facts = batch.meta.get("sampling")
     return facts if isinstance(facts, Mapping) else {}
 

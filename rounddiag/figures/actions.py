@@ -143,11 +143,11 @@ def _add_cells(
     ]
     is_few = shape[0] <= FEW_ROWS
     # Plotly fits text into cells by their distances: not into those of one column.
-    is_told = is_few and (shape[1] > 1 or shape[0] <= _WIDE)
+    has_letters = is_few and (shape[1] > 1 or shape[0] <= _WIDE)
     figure.add_heatmap(
         z=codes,
-        text=letters if is_told else None,
-        texttemplate="%{text}" if is_told else None,  # where there is room
+        text=letters if has_letters else None,
+        texttemplate="%{text}" if has_letters else None,  # where there is room
         textfont={"color": _LETTERS},
         customdata=hovers,
         hovertemplate="<b>%{y}<br>round %{x}</b><br>%{customdata}<extra></extra>",

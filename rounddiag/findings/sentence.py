@@ -11,6 +11,7 @@ from rounddiag._typing import Array
 from rounddiag.checks import Check
 from rounddiag.checks.contracts import LEVEL
 from rounddiag.checks.log_probs import MEASURABLE
+from rounddiag.checks.provable import recorded_sampling
 from rounddiag.checks.rounds import KNOWN
 from rounddiag.columns.phrases import phrase
 from rounddiag.core.divergence import FACTOR_2
@@ -276,9 +277,9 @@ def describe_mass(view: View) -> str:
     has on each token multiplies it by 200 with a probability of 1/200 at most (Ville).
     A mean below 1 proves nothing: the few large terms may be missing.
     """
-    sampling = view.batch.meta.get("sampling")
-    if (view.a, view.b) != ("old", "rollout") or not isinstance(sampling, Mapping):
+    if (view.a, view.b) != ("old", "rollout"):
         return ""
+    sampling = recorded_sampling(view.batch)
     is_whole = sampling.get("temperature") is not None and all(
         sampling.get(name) in values for name, values in _WHOLE.items()
     )

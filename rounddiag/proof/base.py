@@ -1,13 +1,14 @@
-"""The base: the weights that reproduce a sound engine, given ones or a checkpoint."""
+"""The base: the weights, and the temperature, that reproduce a sound engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rounddiag.batch import Batch
+from rounddiag.checks.provable import recorded_sampling
 from rounddiag.findings import diagnose
 from rounddiag.proof.engines.local import LocalEngine
 from rounddiag.proof.gate import Gate, Reference
@@ -73,8 +74,7 @@ def _recorded_temperature(scorer: Scorer) -> float:
 
     Only an engine that gives logits can divide them.
     """
-    sampling = scorer.batch.meta.get("sampling")
-    value = sampling.get("temperature") if isinstance(sampling, Mapping) else None
+    value = recorded_sampling(scorer.batch).get("temperature")
     if "logits" not in scorer.engine.abilities or not isinstance(value, int | float):
         return 1.0
     return float(value) if 0 < value < np.inf else 1.0

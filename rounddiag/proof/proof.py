@@ -91,8 +91,9 @@ class Proof:
     scorer: What scored.
     refuted: Variants that were tested and reproduce nothing. Others of the same cause
         may.
-    note: Which checkpoint is the base, where it is not the model that was given; of one
-        engine that nothing else reproduces, what the proved hypothesis leaves.
+    note: Which checkpoint, or temperature, is of the base, where it is not the model
+        as it was given; of one engine that nothing else reproduces, what the proved
+        hypothesis leaves.
     num_sent: How many pictures were sent to a server.
     temperature: By which the base divides logits, where the batch records one and both
         engines do.

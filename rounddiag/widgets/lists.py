@@ -32,7 +32,7 @@ from rounddiag.widgets.trajectory_columns import (
     domain_column,
     scores_by,
 )
-from rounddiag.wording import capitalize, pluralize
+from rounddiag.wording import capitalize, percent, pluralize
 
 # Rows of one reply; the page asks for more as its list is scrolled.
 PAGE = 200
@@ -228,8 +228,7 @@ def _happened(
         at = session.own_columns.round_index(rows)
         shares = changed_shares(session.full_batch, at.tolist())
         if not np.isnan(shares).all():
-            digits = (f"{100 * share:.2g}" for share in shares)  # as the page says one
-            texts = ["" if text == "nan" else f"{float(text):g} %" for text in digits]
+            texts = ["" if np.isnan(share) else percent(share) for share in shares]
             columns.append(("changed", "part", texts))
     return columns
 

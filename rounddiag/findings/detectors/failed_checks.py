@@ -94,7 +94,7 @@ def _superseded(view: View, cause: str) -> Evidence | None:
         tokens = _tokens(view, failed)
         if tokens.any():
             # What stands after the end of a turn no grammar forces.
-            forced = _say_zeros(view, tokens) if "exact" in failed.detail else ""
+            forced = _say_zeros(view, tokens) if failed.is_exact else ""
             return Evidence(
                 tokens=tokens,
                 where={"fact": describe_failed(failed), "check": failed.name},
